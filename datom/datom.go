@@ -34,3 +34,20 @@ func (d Datom) Tx() ID { return TxID(d.T) }
 func (d Datom) String() string {
 	return fmt.Sprintf("[%d %d %s %d %t]", d.E, d.A, d.V, d.T, d.Added)
 }
+
+// Tx is one transaction's exact outcome: what the log stores as a record, what a database value is advanced by, and all
+// that recovery needs.
+type Tx struct {
+	T       uint64 // dense, from 1
+	Instant int64  // :db/txInstant in milliseconds since 1970; never decreases from t to t
+	// Datoms is the delta, the :db/txInstant datom included: every T is this T. Order carries no meaning.
+	Datoms []Datom
+	Next   NextIDs // the allocator after this transaction
+}
+
+// NextIDs is the id allocator: the next free sequence of each of the two counters (design.md §3). An id can be allocated
+// without a datom, and is never given out twice, so the log records it with every transaction.
+type NextIDs struct {
+	Part uint64 // of partition entities: below FirstSeq, in PartDB
+	Seq  uint64 // shared by all other entities but transactions: from FirstSeq
+}
