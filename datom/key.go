@@ -133,17 +133,17 @@ func DecodeKey(b []byte) (Value, int, error) {
 		id, used, err := DecodeID(p)
 		return Value{kind: k, num: uint64(id)}, 1 + used, err
 	case KindBigInt:
-		_, used, err := decodeBigInt(p)
+		n, err := checkBigInt(p)
 		if err != nil {
 			return Value{}, 0, err
 		}
-		return encoded(k, p[:used]), 1 + used, nil
+		return encoded(k, p[:n]), 1 + n, nil
 	case KindBigDec:
-		_, used, err := decodeBigDec(p)
+		n, err := checkBigDec(p)
 		if err != nil {
 			return Value{}, 0, err
 		}
-		return encoded(k, p[:used]), 1 + used, nil
+		return encoded(k, p[:n]), 1 + n, nil
 	case KindTuple:
 		n, i := 0, 0
 		for {
@@ -198,9 +198,14 @@ func KeyLen(b []byte) int {
 			}
 		}
 		return i + 1
+	case KindBigInt:
+		n, _ := checkBigInt(b[1:])
+		return 1 + n
+	case KindBigDec:
+		n, _ := checkBigDec(b[1:])
+		return 1 + n
 	default:
-		_, n, _ := DecodeKey(b)
-		return n
+		return 0
 	}
 }
 
@@ -370,35 +375,42 @@ func appendBigInt(b []byte, n *big.Int) []byte {
 	return append(b, complement(mag)...)
 }
 
-func decodeBigInt(b []byte) (*big.Int, int, error) {
+// checkBigInt is the length of the canonical payload at the front of b. Nothing is converted, so its cost is that of
+// reading a few bytes.
+func checkBigInt(b []byte) (int, error) {
 	if len(b) == 0 || b[0] > positive {
-		return nil, 0, encodingError("bigint sign")
+		return 0, encodingError("bigint sign")
 	}
 	if b[0] == zero {
-		return new(big.Int), 1, nil
+		return 1, nil
 	}
-	if len(b) < 5 {
-		return nil, 0, encodingError("truncated")
+	if len(b) < 6 {
+		return 0, encodingError("truncated")
 	}
-	size := binary.BigEndian.Uint32(b[1:])
+	size, first := binary.BigEndian.Uint32(b[1:]), b[5]
 	if b[0] == negative {
-		size = ^size
+		size, first = ^size, ^first
 	}
-	if uint64(size) > uint64(len(b)-5) || size == 0 {
-		return nil, 0, encodingError("bigint of %d bytes", size)
+	if size == 0 || uint64(size) > uint64(len(b)-5) {
+		return 0, encodingError("bigint of %d bytes", size)
 	}
-	mag := b[5 : 5+size]
+	if first == 0 {
+		return 0, encodingError("bigint is not canonical")
+	}
+	return 5 + int(size), nil
+}
+
+// decodeBigInt reads a payload that checkBigInt accepted, or zero.
+func decodeBigInt(b []byte) *big.Int {
+	n := new(big.Int)
+	if len(b) < 6 {
+		return n
+	}
 	if b[0] == negative {
-		mag = complement(mag)
+		n.SetBytes(complement(b[5:]))
+		return n.Neg(n)
 	}
-	if mag[0] == 0 {
-		return nil, 0, encodingError("bigint is not canonical")
-	}
-	n := new(big.Int).SetBytes(mag)
-	if b[0] == negative {
-		n.Neg(n)
-	}
-	return n, 5 + int(size), nil
+	return n.SetBytes(b[5:])
 }
 
 func appendBigDec(b []byte, d *apd.Decimal) ([]byte, error) {
@@ -426,12 +438,13 @@ func appendBigDec(b []byte, d *apd.Decimal) ([]byte, error) {
 	return append(append(b, positive), body...), nil
 }
 
-func decodeBigDec(b []byte) (*apd.Decimal, int, error) {
+// checkBigDec is the length of the canonical payload at the front of b. Nothing is converted.
+func checkBigDec(b []byte) (int, error) {
 	if len(b) == 0 || b[0] > positive {
-		return nil, 0, encodingError("bigdec sign")
+		return 0, encodingError("bigdec sign")
 	}
 	if b[0] == zero {
-		return new(apd.Decimal), 1, nil
+		return 1, nil
 	}
 	var flip byte
 	if b[0] == negative {
@@ -440,38 +453,48 @@ func decodeBigDec(b []byte) (*apd.Decimal, int, error) {
 	end := 5
 	for end < len(b) && b[end]^flip != 0 {
 		if b[end]^flip > 100 {
-			return nil, 0, encodingError("bigdec digit")
+			return 0, encodingError("bigdec digit")
 		}
 		end++
 	}
 	if end >= len(b) || end == 5 {
-		return nil, 0, encodingError("bigdec is truncated")
+		return 0, encodingError("bigdec is truncated")
 	}
-	var text strings.Builder
-	for _, c := range b[5:end] {
-		c = c ^ flip - 1
-		text.WriteByte('0' + c/10)
-		text.WriteByte('0' + c%10)
+	// Two digits a byte: the first is not 0, and the last byte not 00 (it ends in 0 if the number of digits is odd).
+	if b[5]^flip-1 < 10 || b[end-1]^flip == 1 {
+		return 0, encodingError("bigdec is not canonical")
 	}
-	all := text.String()
-	digits := strings.TrimSuffix(all, "0")
-	if all[0] == '0' || strings.HasSuffix(digits, "0") {
-		return nil, 0, encodingError("bigdec is not canonical")
+	if exp := decimalExponent(b); exp > MaxDecimalExponent || exp < -MaxDecimalExponent {
+		return 0, encodingError("bigdec exponent %d", exp)
 	}
-	exp := int64(int32(binary.BigEndian.Uint32(b[1:]) ^ 1<<31))
-	if flip != 0 {
-		exp = int64(int32(^binary.BigEndian.Uint32(b[1:]) ^ 1<<31))
+	return end + 1, nil
+}
+
+func decimalExponent(b []byte) int64 {
+	u := binary.BigEndian.Uint32(b[1:])
+	if b[0] == negative {
+		u = ^u
 	}
-	if exp > MaxDecimalExponent || exp < -MaxDecimalExponent {
-		return nil, 0, encodingError("bigdec exponent %d", exp)
-	}
+	return int64(int32(u ^ 1<<31))
+}
+
+// decodeBigDec reads a payload that checkBigDec accepted, or zero.
+func decodeBigDec(b []byte) *apd.Decimal {
 	d := new(apd.Decimal)
-	if _, ok := d.Coeff.SetString(digits, 10); !ok {
-		return nil, 0, encodingError("bigdec digits")
+	if len(b) < 7 {
+		return d
 	}
-	d.Exponent = int32(exp - int64(len(digits)))
-	d.Negative = flip != 0
-	return d, end + 1, nil
+	if d.Negative = b[0] == negative; d.Negative {
+		b = append([]byte{positive}, complement(b[1:])...)
+	}
+	text := make([]byte, 0, 2*len(b))
+	for _, c := range b[5 : len(b)-1] {
+		text = append(text, '0'+(c-1)/10, '0'+(c-1)%10)
+	}
+	text = bytes.TrimSuffix(text, []byte("0"))
+	d.Coeff.SetString(string(text), 10)
+	d.Exponent = int32(decimalExponent(b) - int64(len(text)))
+	return d
 }
 
 func complement(b []byte) []byte {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/cockroachdb/apd/v3"
@@ -81,7 +82,7 @@ func Long(n int64) Value { return Value{kind: KindLong, num: uint64(n)} }
 func Double(f float64) Value {
 	switch {
 	case f != f:
-		f = math.NaN()
+		return Value{kind: KindDouble, num: nanDouble}
 	case f == 0:
 		f = 0
 	}
@@ -92,14 +93,21 @@ func Double(f float64) Value {
 func Float(f float32) Value {
 	switch {
 	case f != f:
-		f = float32(math.NaN())
+		return Value{kind: KindFloat, num: nanFloat}
 	case f == 0:
 		f = 0
 	}
 	return Value{kind: KindFloat, num: uint64(math.Float32bits(f))}
 }
 
-// Instant has millisecond precision; what is finer is cut off (towards the past).
+// The bits of the one NaN of each type. The log stores them, so they do not depend on the machine.
+const (
+	nanDouble = 0x7ff8000000000001
+	nanFloat  = 0x7fc00000
+)
+
+// Instant has millisecond precision; what is finer is cut off (towards the past). t must lie within 290 million years of
+// 1970, which [Of] checks.
 func Instant(t time.Time) Value { return Value{kind: KindInstant, num: uint64(t.UnixMilli())} }
 
 // InstantMilli is the instant so many milliseconds after 1970-01-01T00:00:00Z.
@@ -109,11 +117,23 @@ func SymbolValue(s Symbol) Value           { return Value{kind: KindSymbol, str:
 func String(s string) Value                { return Value{kind: KindString, str: s} }
 func UUID(u uuid.UUID) Value               { return Value{kind: KindUUID, str: string(u[:])} }
 func Bytes(b []byte) Value                 { return Value{kind: KindBytes, str: string(b)} }
-func Ref(id ID) Value                      { return Value{kind: KindRef, num: uint64(id)} }
 func URI(u *url.URL) Value                 { return Value{kind: KindURI, str: u.String()} }
-func uriString(s string) Value             { return Value{kind: KindURI, str: s} }
 func BigInt(n *big.Int) Value              { return Value{kind: KindBigInt, str: string(appendBigInt(nil, n))} }
 func encoded(k Kind, payload []byte) Value { return Value{kind: k, str: string(payload)} }
+
+// Ref is a reference to id, which must be below [MaxID]; a decoder takes no other.
+func Ref(id ID) Value { return Value{kind: KindRef, num: uint64(id)} }
+
+// ParseURI is the URI of exactly this text, which url.Parse must accept. (A *url.URL does not keep every text as it was.)
+func ParseURI(s string) (Value, error) {
+	if !utf8.ValidString(s) {
+		return Value{}, fmt.Errorf("%s is not valid UTF-8", quote(s))
+	}
+	if _, err := url.Parse(s); err != nil {
+		return Value{}, fmt.Errorf("%s is not a URI", quote(s))
+	}
+	return Value{kind: KindURI, str: s}, nil
+}
 
 // BigDec is the decimal without its trailing zeros: 1.0 and 1.00 are one value. It refuses NaN, infinities and exponents
 // beyond MaxDecimalExponent.
@@ -155,7 +175,7 @@ func Of(x any) (Value, error) {
 		return x, nil
 	case string:
 		if !utf8.ValidString(x) {
-			return Value{}, fmt.Errorf("%q is not valid UTF-8", clip(x))
+			return Value{}, fmt.Errorf("%s is not valid UTF-8", quote(x))
 		}
 		return String(x), nil
 	case int64:
@@ -169,15 +189,18 @@ func Of(x any) (Value, error) {
 	case float32:
 		return Float(x), nil
 	case time.Time:
+		if time.UnixMilli(x.UnixMilli()).Unix() != x.Unix() { // it overflowed
+			return Value{}, fmt.Errorf("the year %d is out of range", x.Year())
+		}
 		return Instant(x), nil
 	case Keyword:
 		if !x.Valid() {
-			return Value{}, fmt.Errorf("%q is not a keyword", clip(string(x)))
+			return Value{}, fmt.Errorf("%s is not a keyword", quote(string(x)))
 		}
 		return KeywordValue(x), nil
 	case Symbol:
 		if !x.Valid() {
-			return Value{}, fmt.Errorf("%q is not a symbol", clip(string(x)))
+			return Value{}, fmt.Errorf("%s is not a symbol", quote(string(x)))
 		}
 		return SymbolValue(x), nil
 	case uuid.UUID:
@@ -203,14 +226,11 @@ func Of(x any) (Value, error) {
 		if x == nil {
 			return Value{}, fmt.Errorf("nil is not a value")
 		}
-		if u := x.String(); utf8.ValidString(u) {
-			return uriString(u), nil
-		}
-		return Value{}, fmt.Errorf("the URI is not valid UTF-8")
+		return ParseURI(x.String())
 	case []any:
 		elems := make([]Value, len(x))
 		for i, e := range x {
-			if e == nil {
+			if e == nil || e == any(Value{}) {
 				continue
 			}
 			v, err := Of(e)
@@ -289,8 +309,8 @@ func (v Value) Ref() ID              { return ID(v.num) }
 func (v Value) Keyword() Keyword     { return Keyword(v.str) }
 func (v Value) Symbol() Symbol       { return Symbol(v.str) }
 func (v Value) Bytes() []byte        { return []byte(v.str) }
-func (v Value) BigInt() *big.Int     { n, _, _ := decodeBigInt([]byte(v.str)); return n }
-func (v Value) BigDec() *apd.Decimal { d, _, _ := decodeBigDec([]byte(v.str)); return d }
+func (v Value) BigInt() *big.Int     { return decodeBigInt([]byte(v.str)) }
+func (v Value) BigDec() *apd.Decimal { return decodeBigDec([]byte(v.str)) }
 
 // Text is the characters of a string, keyword (without colon), symbol or URI, or the bytes of bytes and uuid.
 func (v Value) Text() string { return v.str }
@@ -337,7 +357,8 @@ func Compare(a, b Value) int {
 	}
 }
 
-// String is the value as EDN writes it; text that is very long is clipped.
+// String is the value as EDN writes it. What is very long is clipped and ends with "…", whatever its kind, so that a value
+// can always be put into an error or a log line.
 func (v Value) String() string {
 	switch v.kind {
 	case KindNil:
@@ -347,9 +368,15 @@ func (v Value) String() string {
 	case KindLong:
 		return strconv.FormatInt(v.Long(), 10)
 	case KindBigInt:
+		if len(v.str) > clipAt {
+			return fmt.Sprintf("…N (%d bits)", v.BigInt().BitLen())
+		}
 		return v.BigInt().String() + "N"
 	case KindBigDec:
-		return v.BigDec().String() + "M"
+		if len(v.str) > clipAt {
+			return fmt.Sprintf("…M (%d digits)", v.BigDec().NumDigits())
+		}
+		return v.BigDec().String() + "M" // in scientific notation where the exponent is large
 	case KindFloat:
 		return formatFloat(float64(v.Float()), 32)
 	case KindDouble:
@@ -357,17 +384,21 @@ func (v Value) String() string {
 	case KindInstant:
 		return v.Instant().Format(`#inst "2006-01-02T15:04:05.000Z"`)
 	case KindKeyword:
-		return ":" + v.str
+		return ":" + clip(v.str)
 	case KindSymbol:
-		return v.str
+		return clip(v.str)
 	case KindString:
-		return strconv.Quote(clip(v.str))
+		return quote(v.str)
 	case KindUUID:
 		return `#uuid "` + v.UUID().String() + `"`
 	case KindURI:
-		return `#uri ` + strconv.Quote(clip(v.str))
+		return "#uri " + quote(v.str)
 	case KindBytes:
-		return `#bytes "` + base64.StdEncoding.EncodeToString([]byte(v.str)[:min(len(v.str), 48)]) + `"`
+		const most = clipAt / 4 * 3
+		if len(v.str) > most {
+			return `#bytes "` + base64.StdEncoding.EncodeToString([]byte(v.str[:most])) + `…"`
+		}
+		return `#bytes "` + base64.StdEncoding.EncodeToString([]byte(v.str)) + `"`
 	case KindRef:
 		return ID(v.num).String()
 	case KindTuple:
@@ -397,10 +428,41 @@ func formatFloat(f float64, bits int) string {
 	return s
 }
 
+// quote is s, clipped, as an EDN string.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range clip(s) {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r < 0x10000 && !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+const clipAt = 64 // bytes of text
+
+// clip is s, or its beginning and "…" if it is long, cut between runes.
 func clip(s string) string {
-	const most = 64
-	if len(s) <= most {
+	if len(s) <= clipAt {
 		return s
 	}
-	return s[:most] + "…"
+	n := clipAt
+	for n > clipAt-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }
