@@ -79,7 +79,6 @@ func (r *Root) Acquire(claim ID, owner string) *Root {
 func (r *Root) Tombstone() *Root {
 	n := r.Next()
 	n.Deleted = true
-	n.Claim = NewID() // whoever owned it fails its next Verify by either rule
 	n.Owner, n.Endpoint, n.LeaseCounter, n.Lease = "", "", 0, 0
 	return n
 }
@@ -306,7 +305,9 @@ func (r *Root) setField(tag byte, p []byte) error {
 		if len(p) != len(r.Sealed.Hash) {
 			return fmt.Errorf("a hash of %d bytes", len(p))
 		}
-		r.Sealed.Hash = Hash(p)
+		if r.Sealed.Hash = Hash(p); r.Sealed.Epoch == 0 {
+			return fmt.Errorf("it says that nothing is sealed")
+		}
 		return nil
 	case rootTagChunks:
 		return text(&r.Chunks)
