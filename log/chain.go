@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/steledb/stele/internal/mutant"
 )
 
 // The log is a chain of objects that link back by previous (protocol.md §3, L4 to L6). What is in the store is more than
@@ -42,7 +44,7 @@ func (s Sealed) Head() Head { return Head{Pos: s.Pos(), LastT: s.LastT} }
 // Follow is the head once o stands behind h. An error says why o does not link to h.
 func (h Head) Follow(o *Object) (Head, error) {
 	switch {
-	case o.Prev != h.Pos && !mutant(skipHash):
+	case o.Prev != h.Pos && !mutant.Is("skip-hash"):
 		return h, fmt.Errorf("its previous object is %s, not %s", o.Prev, h.Pos)
 	case o.FirstT != h.LastT+1:
 		return h, fmt.Errorf("its first t is %d behind t %d", o.FirstT, h.LastT)
@@ -202,7 +204,7 @@ func (s *scan) run(ctx context.Context) error {
 		switch {
 		case !s.open():
 			reason = "the chain leads over it"
-		case s.fenced >= next.FirstT && !mutant(ignoreDamage):
+		case s.fenced >= next.FirstT && !mutant.Is("ignore-damage"):
 			reason = fmt.Sprintf("object %s says that t %d was acknowledged", s.fencedBy, s.fenced)
 		case s.orphanSeen:
 			_, err := fetch(ctx, s.log, s.root.Instance, StartKey(s.orphan.Epoch), fmt.Sprintf("batch %s stands behind it", s.orphan))
@@ -245,7 +247,7 @@ func (s *scan) pass(ctx context.Context) error {
 				}
 				break
 			} else if c < 0 || s.open() {
-				if c > 0 && mutant(ignoreGap) && key.Epoch == next.Epoch {
+				if c > 0 && mutant.Is("ignore-gap") && key.Epoch == next.Epoch {
 					s.head = Head{Pos: o.Prev, LastT: o.FirstT - 1, Claim: s.head.Claim, Fenced: s.head.Fenced}
 					continue
 				}
@@ -272,7 +274,7 @@ func (s *scan) take(o *Object) error {
 	case err != nil:
 	case o.Lineage != s.root.Lineage:
 		return foreign(o)
-	case seg.end != Pos{} && o.Key() == seg.end.Key && o.Hash() != seg.end.Hash && !mutant(skipHash):
+	case seg.end != Pos{} && o.Key() == seg.end.Key && o.Hash() != seg.end.Hash && !mutant.Is("skip-hash"):
 		err = errors.New("its hash is not the one that the next epoch's start names")
 	case seg.end != Pos{} && o.Key().Compare(seg.end.Key) > 0:
 		err = fmt.Errorf("the chain leaves its epoch at %s", seg.end)

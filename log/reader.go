@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/steledb/stele/internal/mutant"
 )
 
 // ReaderOptions say where a Reader begins. The zero value is usable.
@@ -138,8 +140,8 @@ func (r *Reader) sync(ctx context.Context, st *Status, yield func(*Object) error
 	p := stayPath(base)
 	if base.Key.Epoch != root.Epoch {
 		start := StartKey(root.Epoch)
-		if mutant(anchorNewest) {
-			start, _, _ = newestStart(ctx, r.log, root.Instance, base.Key, root.Epoch)
+		if mutant.Is("anchor-newest") {
+			start, _, _ = newestStart(ctx, r.log, root.Instance, base.Key, root.Epoch+1)
 		}
 		anchor, err := r.log.Get(ctx, root.Instance, start)
 		switch {
@@ -148,7 +150,7 @@ func (r *Reader) sync(ctx context.Context, st *Status, yield func(*Object) error
 			return false, nil
 		case err != nil:
 			return false, err
-		case anchor.Claim != root.Claim && !mutant(anchorNewest):
+		case anchor.Claim != root.Claim && !mutant.Is("anchor-newest"):
 			return r.settle(ctx, root, fmt.Errorf("%w: the start of epoch %d is under another claim than the root", ErrRolledBack, root.Epoch))
 		}
 		if p, err = walk(ctx, r.log, root, base, anchor); err != nil {
@@ -211,7 +213,7 @@ func (s *readerStep) take(ctx context.Context, o *Object) error {
 func (s *readerStep) prove(ctx context.Context) error {
 	r := s.reader
 	now := s.root
-	if !mutant(noReread) {
+	if !mutant.Is("no-reread") {
 		var err error
 		if now, err = r.root(ctx); err != nil {
 			return err
@@ -219,15 +221,15 @@ func (s *readerStep) prove(ctx context.Context) error {
 	}
 	switch {
 	case now.Epoch != s.root.Epoch || now.Claim != s.root.Claim:
-		if mutant(olderUnproven) {
+		if mutant.Is("older-unproven") {
 			return s.handOut(func(o *Object) bool { return o.Epoch < s.root.Epoch }, errMoved)
 		}
 		return errMoved
-	case s.scan.topEpoch > now.Epoch && !mutant(anchorNewest):
+	case s.scan.topEpoch > now.Epoch && !mutant.Is("anchor-newest"):
 		return fmt.Errorf("%w: the log holds objects of epoch %d, and the root's is %d", ErrRolledBack, s.scan.topEpoch, now.Epoch)
 	}
 	// Had the sealed position moved past what was read, objects that the reading missed may have been deleted.
-	if err := behindSealed(s.scan.head, now.Sealed.Head()); err != nil && !mutant(ignoreSealed) {
+	if err := behindSealed(s.scan.head, now.Sealed.Head()); err != nil && !mutant.Is("ignore-sealed") {
 		return err
 	}
 	s.status.Root = now

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/steledb/stele/internal/mutant"
 )
 
 // ErrSealed: the place from which the log was to be read lies before the sealed position, or the sealed position moved past it
@@ -92,7 +94,7 @@ func (r *recovery) try(ctx context.Context) (again bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case now.Sealed != r.root.Sealed && !mutant(ignoreSealed):
+	case now.Sealed != r.root.Sealed && !mutant.Is("ignore-sealed"):
 		return r.restart(now)
 	case max(top, s.topEpoch) >= r.root.Epoch:
 		return false, fmt.Errorf("%w: the log holds objects of epoch %d, and epoch %d has just begun", ErrRolledBack, max(top, s.topEpoch), r.root.Epoch)
