@@ -1,0 +1,122 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/log/fs"
+	"github.com/steledb/stele/log/mem"
+)
+
+// backend is one kind of store.
+type backend struct {
+	schemes []string
+	form    string   // how its URLs are written, for messages
+	options []option // its own, beside dbOption
+	// open makes a log; nil: this version does not have the backend.
+	open func(context.Context, store, *slog.Logger) (log.Log, error)
+}
+
+// option is an option in a URL.
+type option struct {
+	name  string
+	takes string // what its value is, for messages
+	set   func(*settings, string) bool
+}
+
+// settings are what options can say. Each backend reads its own; zero is the default.
+type settings struct {
+	db       string        // never empty
+	delay    time.Duration // mem
+	rollSize int64         // fs, bytes
+	nonLocal bool          // fs
+}
+
+// backends are all there is to know of stores outside their packages.
+func backends() []*backend {
+	return []*backend{
+		{
+			schemes: []string{"fs"}, form: "fs:DIR",
+			options: []option{
+				{"roll-size", "a size from 64KiB to 4GiB, as in 16MiB", func(s *settings, v string) (ok bool) {
+					s.rollSize, ok = parseSize(v)
+					return ok && s.rollSize >= 64<<10 && s.rollSize <= 4<<30
+				}},
+				{"non-local", "true or false", func(s *settings, v string) bool {
+					s.nonLocal = v == "true"
+					return v == "true" || v == "false"
+				}},
+			},
+			open: openFS,
+		},
+		{
+			schemes: []string{"mem"}, form: "mem:NAME",
+			options: []option{
+				{"delay", "a duration from 0 to 1m, as in 2ms", func(s *settings, v string) bool {
+					d, err := time.ParseDuration(v)
+					s.delay = d
+					return err == nil && d >= 0 && d <= time.Minute
+				}},
+			},
+			open: openMem,
+		},
+		{schemes: []string{"postgres", "postgresql"}, form: "postgres://…"},
+		{schemes: []string{"s3"}, form: "s3://…"},
+	}
+}
+
+// dbOption is the option of every backend.
+var dbOption = option{"db", "a name: [a-z0-9][a-z0-9._-]{0,62}", func(s *settings, v string) bool {
+	s.db = v
+	return fs.CheckName(v) == nil
+}}
+
+func openFS(ctx context.Context, s store, logger *slog.Logger) (log.Log, error) {
+	return fs.Open(ctx, fs.Options{Dir: s.place, Name: s.db, RollSize: s.rollSize, AllowNonLocal: s.nonLocal, Logger: logger})
+}
+
+// memory is what mem: URLs share: a database that is closed can be opened again, so something must keep it.
+var memory = mem.NewServer()
+
+func openMem(_ context.Context, s store, _ *slog.Logger) (log.Log, error) {
+	return memory.Open(s.place+"/"+s.db, mem.Options{Delay: s.delay}), nil
+}
+
+// parseSize reads a number of bytes, or of KiB, MiB or GiB.
+func parseSize(v string) (int64, bool) {
+	unit := int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
+		if n, ok := strings.CutSuffix(v, suffix); ok {
+			v, unit = n, 1<<(10*(i+1))
+		}
+	}
+	var n int64
+	if len(v) == 0 || len(v) > 12 {
+		return 0, false
+	}
+	for _, c := range []byte(v) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if n > (1<<62)/unit {
+		return 0, false
+	}
+	return n * unit, true
+}
+
+// known lists the stores of this version, for messages.
+func known() string {
+	var forms []string
+	for _, b := range backends() {
+		if b.open != nil {
+			forms = append(forms, b.form)
+		}
+	}
+	return fmt.Sprintf("%s, or a directory", strings.Join(forms, ", "))
+}

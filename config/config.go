@@ -1,0 +1,69 @@
+// Package config is the one place that knows store URLs and the backends behind them: it turns a URL into a log, or into an
+// open database.
+//
+// # Store URLs
+//
+//	fs:DIR, or DIR alone       a directory on a local disk; also fs:///absolute/DIR
+//	mem:NAME                   memory; everybody in this process who says the same NAME shares it, until the process ends
+//
+// Options follow a question mark, each at most once, as in "fs:data?db=orders&roll-size=16MiB":
+//
+//	db=NAME                    the database in the store, [a-z0-9][a-z0-9._-]{0,62}; "main" if it is not given
+//	roll-size=SIZE             fs: the size from which on a log file is followed by another: bytes, or KiB, MiB, GiB; 64MiB
+//	non-local=true             fs: take a file system that keeps nothing after a crash or whose locks do not hold, and have no durability
+//	delay=DURATION             mem: how long every call to the store takes, as in 2ms
+//
+// After "fs:" and "mem:", %XX stands for a byte; a directory alone is taken as it is written, up to a question mark. Errors
+// never hold a URL's user, password or unknown options' values.
+package config
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/log/fs"
+	"github.com/steledb/stele/transactor"
+)
+
+var (
+	// ErrURL: the store URL is malformed; the error says how, and what would be right.
+	ErrURL = errors.New("bad store URL")
+	// ErrNotBuilt: the URL names a kind of store that this version does not have.
+	ErrNotBuilt = errors.New("this version of Stele has no such store")
+)
+
+// OpenLog opens the log of the database that url names. The database need not exist: that is for its root to say. An error
+// wraps ErrURL or ErrNotBuilt, or says why the store cannot be used.
+func OpenLog(ctx context.Context, url string) (log.Log, error) {
+	return openLog(ctx, url, nil)
+}
+
+func openLog(ctx context.Context, url string, logger *slog.Logger) (log.Log, error) {
+	s, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	return s.backend.open(ctx, s, logger)
+}
+
+// Open opens the database that url names for writing: see [transactor.Open].
+func Open(ctx context.Context, url string, opt transactor.Options) (*transactor.Transactor, error) {
+	l, err := openLog(ctx, url, logger(opt))
+	if err != nil {
+		return nil, err
+	}
+	return transactor.Open(ctx, l, opt)
+}
+
+func logger(opt transactor.Options) *slog.Logger {
+	if opt.Logger == nil {
+		return slog.Default()
+	}
+	return opt.Logger
+}
+
+// DurableDir reports whether dir, or what of its parents is there, lies on a file system that keeps what is synced and on which locks
+// hold, and that file system's name.
+func DurableDir(dir string) (durable bool, fsName string, err error) { return fs.Durable(dir) }
