@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"db":    {"datom"},
 	"tx":    {"db", "datom", "edn"},
 
-	"log":            {"datom"},
+	"log":            {"datom", "internal/mutant"},
 	"log/mem":        {"log", "datom"},
 	"log/fs":         {"log", "datom"},
 	"log/fs/crashfs": {"log/fs"},
@@ -47,7 +47,7 @@ var arrows = map[string][]string{
 
 // testArrows are what the tests of a package may import beyond that.
 var testArrows = map[string][]string{
-	"log":            {"log/mem", "log/logtest"},
+	"log":            {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
 	"log/mem":        {"log/logtest"},
 	"log/fs":         {"log/logtest", "log/fs/crashfs"},
 	"log/fs/crashfs": {"log/logtest", "log", "datom"},
