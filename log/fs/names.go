@@ -1,0 +1,78 @@
+package fs
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/steledb/stele/log"
+)
+
+// This file makes and parses the name of every file and directory.
+const (
+	lockName        = "LOCK"
+	rootName        = "ROOT"
+	rootLockName    = "ROOT.lock"
+	rootTempName    = "ROOT.next"    // a root on its way
+	rootReserveName = "ROOT.reserve" // room for one more root on a full disk
+
+	fileTempName    = "next"    // an epoch file on its way
+	fileReserveName = "reserve" // room for one more start on a full disk
+	blobDirName     = "blobs"
+	blobTempPrefix  = "." // a blob on its way
+	fileSuffix      = ".log"
+	maxBlobName     = 200
+)
+
+// fileName is an epoch file's name: its number and its epoch, in hexadecimal and fixed width, so that names sort in the order
+// in which the files were made. Numbers are dense within an instance.
+func fileName(seq uint32, epoch uint64) string {
+	return fmt.Sprintf("%08x-%016x%s", seq, epoch, fileSuffix)
+}
+
+// parseFileName is the inverse of fileName. Other names are none of an epoch file.
+func parseFileName(name string) (seq uint32, epoch uint64, ok bool) {
+	if len(name) != 8+1+16+len(fileSuffix) || name[8] != '-' {
+		return 0, 0, false
+	}
+	s, err1 := strconv.ParseUint(name[:8], 16, 32)
+	e, err2 := strconv.ParseUint(name[9:25], 16, 64)
+	if err1 != nil || err2 != nil || fileName(uint32(s), e) != name {
+		return 0, 0, false
+	}
+	return uint32(s), e, true
+}
+
+// CheckName says what is wrong with a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}.
+func CheckName(name string) error {
+	ok := len(name) >= 1 && len(name) <= 63
+	for i := 0; i < len(name) && ok; i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || i > 0 && (c == '.' || c == '_' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("%q is not a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}", name)
+	}
+	return nil
+}
+
+// checkBlobName says what is wrong with a blob's name.
+func checkBlobName(name string) error {
+	ok := len(name) >= 1 && len(name) <= maxBlobName
+	for i := 0; i < len(name) && ok; i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || i > 0 && c == '.'
+	}
+	if !ok {
+		return fmt.Errorf("%q is not a blob's name: it must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,%d}", name, maxBlobName-1)
+	}
+	return nil
+}
+
+// path joins names below the database's directory.
+func (l *Log) path(names ...string) string {
+	return filepath.Join(append([]string{l.dir}, names...)...)
+}
+
+func (l *Log) instanceDir(inst log.ID) string { return l.path(inst.String()) }
+func (l *Log) blobDir(inst log.ID) string     { return l.path(inst.String(), blobDirName) }

@@ -1,0 +1,166 @@
+package fs
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// FS is the file layer: every call that this package makes to the file system. [OS] is the real one; package crashfs has one
+// that crashes. Errors are those of package os and wrap a syscall.Errno; a missing name wraps fs.ErrNotExist.
+type FS interface {
+	// Open opens a file; flag is os.O_RDONLY or os.O_RDWR, with os.O_CREATE and os.O_EXCL if wanted.
+	Open(name string, flag int) (File, error)
+	Rename(from, to string) error
+	Remove(name string) error
+	Mkdir(name string) error
+	// ReadDir returns the names in a directory, in no order.
+	ReadDir(name string) ([]string, error)
+	Stat(name string) (Stat, error)
+	// SyncDir makes a directory's entries durable.
+	SyncDir(name string) error
+	// Magic is the type of the file system that holds name, as statfs tells it.
+	Magic(name string) (int64, error)
+}
+
+// File is an open file.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	// Datasync makes what was written durable, and the size with it; Sync everything.
+	Datasync() error
+	Sync() error
+	Truncate(size int64) error
+	// Allocate makes sure that writes to [off, off+n) need no further room, and that the file is no shorter; what was not
+	// written reads as zeros.
+	Allocate(off, n int64) error
+	// TryLock takes an exclusive flock, which ends with Close, and reports false if somebody else has it.
+	TryLock() (bool, error)
+	Stat() (Stat, error)
+}
+
+// Stat is what of a file's attributes is needed here. Two Stats are equal if the file is the same and nobody wrote to it in
+// between.
+type Stat struct {
+	Dev, Ino     uint64
+	Size         int64
+	Mtime, Ctime int64 // nanoseconds
+}
+
+// same reports whether both are of one file.
+func (s Stat) same(o Stat) bool { return s.Dev == o.Dev && s.Ino == o.Ino }
+
+// OS is the real file layer.
+type OS struct{}
+
+type osFile struct{ *os.File }
+
+func (OS) Open(name string, flag int) (File, error) {
+	f, err := os.OpenFile(name, flag, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+func (OS) Remove(name string) error     { return os.Remove(name) }
+func (OS) Mkdir(name string) error      { return os.Mkdir(name, 0o755) }
+
+func (OS) ReadDir(name string) ([]string, error) {
+	d, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Readdirnames(-1)
+}
+
+func (OS) Stat(name string) (Stat, error) {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Stat(name, &st) }); err != nil {
+		return Stat{}, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return statOf(&st), nil
+}
+
+func (OS) SyncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
+
+func (OS) Magic(name string) (int64, error) {
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Statfs(name, &st) }); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: name, Err: err}
+	}
+	return int64(st.Type), nil
+}
+
+func (f osFile) Datasync() error {
+	return f.wrap("fdatasync", func(fd int) error { return unix.Fdatasync(fd) })
+}
+
+func (f osFile) Allocate(off, n int64) error {
+	err := f.wrap("fallocate", func(fd int) error { return unix.Fallocate(fd, 0, off, n) })
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		// A file system without fallocate (ZFS was one): zeros are written. Nothing stands behind the file's end.
+		st, serr := f.Stat()
+		if serr != nil {
+			return serr
+		}
+		zeros := make([]byte, 64<<10)
+		for at := max(off, st.Size); at < off+n; at += int64(len(zeros)) {
+			if _, werr := f.WriteAt(zeros[:min(int64(len(zeros)), off+n-at)], at); werr != nil {
+				return werr
+			}
+		}
+		return nil
+	}
+	return err
+}
+
+func (f osFile) TryLock() (bool, error) {
+	err := f.wrap("flock", func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (f osFile) Stat() (Stat, error) {
+	var st unix.Stat_t
+	err := f.wrap("fstat", func(fd int) error { return unix.Fstat(fd, &st) })
+	return statOf(&st), err
+}
+
+// wrap makes a system call on the descriptor, again if a signal interrupted it. None of them is an fsync that failed:
+// fdatasync does not return EINTR.
+func (f osFile) wrap(op string, call func(fd int) error) error {
+	if err := retry(func() error { return call(int(f.Fd())) }); err != nil {
+		return &os.PathError{Op: op, Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+func retry(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func statOf(st *unix.Stat_t) Stat {
+	return Stat{
+		Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size,
+		Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(),
+	}
+}

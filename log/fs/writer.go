@@ -1,0 +1,523 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/steledb/stele/log"
+)
+
+// A writer appends to an instance's epoch files for the owner. Its one flusher goroutine runs
+//
+//	for {
+//		batch = everything queued, of one epoch            // gathered while the last flush was syncing
+//		open: repair what an earlier owner left            // once
+//		drop from it what is there already                 // same hash: nil; another: ErrConflict
+//		roll if the file is full; allocate room            // may fail as "not written"; the handle goes on
+//		write(objects); fdatasync                          // the commit point; a failure ends the handle
+//		write(mark)                                        // not synced: the next sync or Close covers it
+//		answer
+//	}
+//
+// Invariants of the files:
+//
+//	F1 A file that is not the newest ends in a final mark, and was synced with it before the next file got its name.
+//	F2 No object is written to a file before the file's name is durable.
+//	F3 A mark is written only once everything below what it says has been synced since it was last written.
+//
+// Rejected: a mark in each file's header, in place. It costs every sync a second page.
+type writer struct {
+	l    *Log
+	in   *instance
+	wake chan struct{}
+	done chan struct{} // closed when the flusher has ended
+
+	mu       sync.Mutex
+	queue    []*request
+	stopping bool
+
+	io      sync.Mutex // held by whoever writes: the flusher, Adopt, stop
+	opened  bool
+	repairs []string
+	file    *file // nil: the next flush makes one
+	h       File
+	head    header
+	end     int64 // where the next frame goes
+	room    int64 // up to where the file is allocated
+	synced  int64
+	last    log.Hash // of the last object that was synced
+	cover   coverage
+	buf     []byte
+}
+
+// request is one Append.
+type request struct {
+	o     *log.Object
+	frame frame
+	taken bool // by the flusher; guarded by the writer's mu
+	err   error
+	done  chan struct{}
+}
+
+const (
+	fileReserve = 64 << 10 // what is kept allocated for a start, in bytes
+	maxFlush    = 32 << 20 // bytes of one flush, unless one object is larger
+	keepBuffer  = 8 << 20  // a larger buffer is not kept
+	markRoom    = 2 * headSize
+)
+
+// writer returns the instance's writer. Only the owner has one.
+func (l *Log) writer(inst log.ID) (*writer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil || l.releasing {
+		return nil, fmt.Errorf("%w: this handle does not hold the lock of %s: call Lock first", log.ErrNotOwner, l.dir)
+	}
+	w := l.writers[inst]
+	if w == nil {
+		in := l.instances[inst]
+		if in == nil {
+			in = &instance{l: l, id: inst, dir: l.instanceDir(inst)}
+			l.instances[inst] = in
+		}
+		w = &writer{l: l, in: in, wake: make(chan struct{}, 1), done: make(chan struct{})}
+		l.writers[inst] = w
+		go w.run()
+	}
+	return w, nil
+}
+
+// Append writes one object. Appends that come while a flush is under way share the next one: one write, one fdatasync.
+func (l *Log) Append(ctx context.Context, inst log.ID, o *log.Object) error {
+	if err := l.enter(ctx); err != nil {
+		return log.WithOutcome(log.NotWritten, err)
+	}
+	defer l.calls.Done()
+	w, err := l.writer(inst)
+	if err != nil {
+		return err
+	}
+	r := &request{o: o, frame: objectFrame(o), done: make(chan struct{})}
+	if !w.push(r) {
+		return log.WithOutcome(log.NotWritten, log.ErrClosed)
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+	}
+	if w.pull(r) {
+		return log.WithOutcome(log.NotWritten, ctx.Err())
+	}
+	select {
+	case <-r.done:
+		return r.err
+	default:
+		return log.WithOutcome(log.Unknown, ctx.Err())
+	}
+}
+
+// AppendVerify is Append and Verify in turn: both are local.
+func (l *Log) AppendVerify(ctx context.Context, o *log.Object, c log.Check) (appendErr, verifyErr error) {
+	if err := l.Append(ctx, c.Instance, o); err != nil {
+		return err, nil
+	}
+	return nil, l.Verify(ctx, c)
+}
+
+func (w *writer) push(r *request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		return false
+	}
+	w.queue = append(w.queue, r)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// pull takes a request back, and reports whether the flusher had not taken it.
+func (w *writer) pull(r *request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.Index(w.queue, r); i >= 0 {
+		w.queue = slices.Delete(w.queue, i, i+1)
+	}
+	return !r.taken
+}
+
+// take returns what the next flush writes: what is queued, of one epoch, in the order in which it came.
+func (w *writer) take() (batch []*request, stopping bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		return nil, true
+	}
+	n, size := 0, int64(0)
+	for n < len(w.queue) {
+		r := w.queue[n]
+		size += r.frame.length()
+		if n > 0 && (r.frame.key.Epoch != w.queue[0].frame.key.Epoch || size > maxFlush) {
+			break
+		}
+		r.taken = true
+		n++
+	}
+	batch = w.queue[:n:n]
+	w.queue = w.queue[n:]
+	if len(w.queue) == 0 {
+		w.queue = nil
+	}
+	return batch, false
+}
+
+func (w *writer) run() {
+	defer close(w.done)
+	for range w.wake {
+		for {
+			batch, stopping := w.take()
+			if stopping {
+				return
+			}
+			if len(batch) == 0 {
+				break
+			}
+			w.io.Lock()
+			w.flush(batch)
+			w.io.Unlock()
+		}
+	}
+}
+
+// stop ends the flusher. What is queued is not written; the file is closed with a final mark.
+func (w *writer) stop() error {
+	w.mu.Lock()
+	w.stopping = true
+	queue := w.queue
+	w.queue = nil
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	answer(queue, log.WithOutcome(log.NotWritten, fmt.Errorf("the lock was given back: %w", log.ErrClosed)))
+	<-w.done
+	w.io.Lock()
+	defer w.io.Unlock()
+	if w.l.failedNow() != nil {
+		w.drop() // nothing is synced after a failure
+		return nil
+	}
+	return w.finish()
+}
+
+func answer(batch []*request, err error) {
+	for _, r := range batch {
+		r.err = err
+		close(r.done)
+	}
+}
+
+// flush writes a batch and answers it. The caller holds io.
+func (w *writer) flush(batch []*request) {
+	if err := w.l.failedNow(); err != nil && w.l.mut != mutGoOn {
+		answer(batch, log.WithOutcome(log.NotWritten, err))
+		return
+	}
+	if err := w.open(); err != nil {
+		answer(batch, log.WithOutcome(log.NotWritten, err))
+		return
+	}
+	batch = w.settle(batch)
+	if len(batch) == 0 {
+		return
+	}
+	var need int64
+	for _, r := range batch {
+		need += r.frame.length()
+	}
+	if err := w.allocate(batch, need); err != nil {
+		answer(batch, log.WithOutcome(log.NotWritten, err))
+		return
+	}
+	if err := w.write(batch, need); err != nil {
+		answer(batch, log.WithOutcome(log.Unknown, w.l.fail(err)))
+		return
+	}
+	answer(batch, nil)
+}
+
+// settle answers the requests whose key is there, which is durable: open and flush leave nothing that is not. It returns the rest.
+func (w *writer) settle(batch []*request) []*request {
+	rest := batch[:0:0]
+	seen := make(map[log.Key]log.Hash, len(batch))
+	var again []*request // the same object twice in one batch
+	for _, r := range batch {
+		k := r.frame.key
+		if h, ok := seen[k]; ok {
+			if h != r.frame.hash {
+				answer([]*request{r}, fmt.Errorf("object %s: %w", k, log.ErrConflict))
+			} else {
+				again = append(again, r)
+			}
+			continue
+		}
+		p, ok, err := w.in.find(k, true)
+		switch {
+		case err != nil:
+			answer([]*request{r}, log.WithOutcome(log.NotWritten, err))
+		case !ok:
+			seen[k] = r.frame.hash
+			rest = append(rest, r)
+		case p.hash == r.frame.hash:
+			answer([]*request{r}, nil)
+		default:
+			answer([]*request{r}, fmt.Errorf("object %s is there with chain hash %s, not %s: %w", k, p.hash, r.frame.hash, log.ErrConflict))
+		}
+	}
+	w.requeue(again)
+	return rest
+}
+
+// requeue puts requests behind the flush that settles them.
+func (w *writer) requeue(rs []*request) {
+	if len(rs) == 0 {
+		return
+	}
+	w.mu.Lock()
+	if w.stopping {
+		w.mu.Unlock()
+		answer(rs, log.WithOutcome(log.Unknown, log.ErrClosed))
+		return
+	}
+	for _, r := range rs {
+		r.taken = false
+	}
+	w.queue = append(rs, w.queue...)
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write puts the batch behind what the file holds: the commit.
+func (w *writer) write(batch []*request, need int64) error {
+	if int64(cap(w.buf)) < need {
+		w.buf = make([]byte, need)
+	}
+	b := w.buf[:need]
+	if cap(w.buf) > keepBuffer {
+		w.buf = nil
+	}
+	at := int64(0)
+	for _, r := range batch {
+		r.frame.put(b[at:], w.head.nonce, w.end+at)
+		n := at + headSize + int64(copy(b[at+headSize:], r.o.Bytes()))
+		at += r.frame.length()
+		clear(b[n:at])
+	}
+	if _, err := w.h.WriteAt(b, w.end); err != nil {
+		return fmt.Errorf("cannot write %d bytes to %s at offset %d: %w", need, w.file.path, w.end, err)
+	}
+	if w.l.mut == mutMarkFirst {
+		if err := w.mark(w.end+need, batch[len(batch)-1].frame.hash, false, w.end+need); err != nil {
+			return err
+		}
+	}
+	if w.l.mut != mutSkipSync {
+		err := w.h.Datasync()
+		if err != nil && w.l.mut == mutRetrySync {
+			err = w.h.Datasync()
+		}
+		if err != nil {
+			return fmt.Errorf("cannot sync %s: %w", w.file.path, err)
+		}
+	}
+	at = w.end
+	w.in.mu.Lock()
+	for _, r := range batch {
+		w.file.add(r.frame.entry(at))
+		w.cover.add(&r.frame)
+		at += r.frame.length()
+	}
+	w.file.synced = at
+	w.in.mu.Unlock()
+	w.synced, w.last = at, batch[len(batch)-1].frame.hash
+	w.end = at + headSize
+	return w.mark(w.synced, w.last, false, at)
+}
+
+// mark writes a sync mark at an offset.
+func (w *writer) mark(synced int64, last log.Hash, final bool, at int64) error {
+	w.in.mu.Lock()
+	f := frame{final: final, synced: synced, min: w.file.min, max: w.file.max, maxT: w.file.maxT, hash: last}
+	w.in.mu.Unlock()
+	var b [headSize]byte
+	f.put(b[:], w.head.nonce, at)
+	if _, err := w.h.WriteAt(b[:], at); err != nil {
+		return fmt.Errorf("cannot write a sync mark to %s at offset %d: %w", w.file.path, at, err)
+	}
+	return nil
+}
+
+// allocate makes sure that the batch can be written: it rolls to a new file if this one is full or of another epoch, and
+// allocates the next step. An error means that nothing was written; if it was the disk being full the handle goes on.
+func (w *writer) allocate(batch []*request, need int64) error {
+	epoch := batch[0].frame.key.Epoch
+	if w.file != nil && (w.head.epoch != epoch || w.end >= w.l.opts.RollSize) {
+		if err := w.finish(); err != nil {
+			return err
+		}
+	}
+	if w.file == nil {
+		return w.create(epoch, need, batch[0].frame.key.IsStart())
+	}
+	if want := w.end + need + markRoom; want > w.room {
+		step := roundUp(max(w.l.opts.Prealloc, min(w.end/4, maxPrealloc), want-w.room, 1), align)
+		err := w.h.Allocate(w.room, step)
+		if noSpace(err) && step > want-w.room {
+			step = want - w.room
+			err = w.h.Allocate(w.room, step)
+		}
+		if noSpace(err) {
+			return fmt.Errorf("no room for %d bytes in %s: %w", need, w.file.path, err)
+		}
+		if err != nil {
+			return w.l.fail(fmt.Errorf("cannot allocate room in %s: %w", w.file.path, err))
+		}
+		w.room += step
+	}
+	return nil
+}
+
+// finish closes the file: a final mark, the room behind it given back, all of it synced (F1).
+func (w *writer) finish() error {
+	if w.file == nil {
+		return nil
+	}
+	err := w.mark(w.synced, w.last, true, w.end)
+	if err == nil {
+		err = w.h.Truncate(w.end + headSize)
+	}
+	if err == nil {
+		err = w.h.Sync()
+	}
+	w.in.mu.Lock()
+	w.file.live, w.file.closed, w.file.loaded = false, true, true
+	w.in.mu.Unlock()
+	path := w.file.path
+	w.drop()
+	if err != nil {
+		return w.l.fail(fmt.Errorf("cannot close %s: %w", path, err))
+	}
+	return nil
+}
+
+// drop forgets the file.
+func (w *writer) drop() {
+	if w.h != nil {
+		_ = w.h.Close()
+	}
+	w.file, w.h = nil, nil
+}
+
+// create makes the next file: header and room, synced; then its name, synced (F2). Only then objects go into it. If the disk is full a start
+// takes the room that was kept for it.
+func (w *writer) create(epoch uint64, need int64, start bool) error {
+	dir := w.in.dir
+	if err := w.l.mkdir(dir); err != nil {
+		return w.creating(dir, err)
+	}
+	w.in.mu.Lock()
+	seq, base := uint32(1), uint64(0)
+	if n := len(w.in.files); n > 0 {
+		last := w.in.files[n-1]
+		seq = last.seq + 1
+		if last.epoch == epoch {
+			base = last.maxT
+			if w.cover.any {
+				base = w.cover.t
+			}
+		}
+	}
+	w.in.mu.Unlock()
+	head, err := newHeader(w.in.id, epoch, seq, base)
+	if err != nil {
+		return err
+	}
+	name := fileName(seq, epoch)
+	f := &file{inst: w.in.id, seq: seq, epoch: epoch, path: w.l.path(w.in.id.String(), name), live: true}
+	least := headSize + need + markRoom
+	room := roundUp(max(least, w.l.opts.Prealloc), align)
+	temp := w.l.path(w.in.id.String(), fileTempName)
+	h, err := w.prepare(temp, head, room)
+	if noSpace(err) && start && least <= fileReserve {
+		full := err
+		temp, room = w.l.path(w.in.id.String(), fileReserveName), fileReserve
+		if _, serr := w.l.fsys.Stat(temp); serr != nil {
+			return w.creating(f.path, full)
+		}
+		h, err = w.prepare(temp, head, room)
+	}
+	if err != nil {
+		return w.creating(f.path, err)
+	}
+	err = w.l.fsys.Rename(temp, f.path)
+	if err == nil && w.l.mut != mutSkipDirSync {
+		err = w.l.fsys.SyncDir(dir)
+	}
+	if err != nil {
+		_ = h.Close()
+		return w.l.fail(fmt.Errorf("cannot create %s: %w", f.path, err))
+	}
+	if !w.cover.any || w.head.epoch != epoch {
+		w.cover = coverage{t: base, any: base > 0}
+	}
+	w.file, w.h, w.head = f, h, head
+	w.end, w.synced, w.room, w.last = headSize, headSize, room, log.Hash{}
+	w.in.mu.Lock()
+	if n := len(w.in.files); n > 0 && w.in.files[n-1].seq == seq { // somebody read the directory meanwhile
+		w.in.files = w.in.files[:n-1]
+	}
+	w.in.files = append(w.in.files[:len(w.in.files):len(w.in.files)], f)
+	w.in.mu.Unlock()
+	w.l.reserveStart(w.in.id)
+	return nil
+}
+
+// creating is the error of a file that was not made. A full disk leaves the handle usable, any other failure does not.
+func (w *writer) creating(path string, err error) error {
+	err = fmt.Errorf("cannot create %s: %w", path, err)
+	if noSpace(errors.Unwrap(err)) {
+		return err
+	}
+	return w.l.fail(err)
+}
+
+// prepare writes a file's header and allocates its room, durably.
+func (w *writer) prepare(temp string, head header, room int64) (File, error) {
+	h, err := w.l.fsys.Open(temp, create)
+	if err != nil {
+		return nil, err
+	}
+	err = h.Allocate(0, room)
+	if err == nil {
+		_, err = h.WriteAt(head.encode(), 0)
+	}
+	if err == nil {
+		err = h.Sync()
+	}
+	if err != nil {
+		_ = h.Close()
+		_ = w.l.fsys.Remove(temp)
+		return nil, err
+	}
+	return h, nil
+}
