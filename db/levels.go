@@ -1,0 +1,177 @@
+package db
+
+// sizes are the dimensions of the indexes. Tests make them tiny, so that small databases have every level.
+type sizes struct {
+	chunk  int // bytes of a chunk
+	l0     int // keys from which on a run is frozen: merged into the levels, in the background
+	fan    int // how much larger each level may be than the one above it
+	frozen int // frozen runs of one part that make the writer wait
+}
+
+func defaultSizes() sizes { return sizes{chunk: 8192, l0: 8192, fan: 8, frozen: 24} }
+
+// limit is how many keys level i may hold before it is merged into the next.
+func (sz sizes) limit(i int) int {
+	n := sz.l0
+	for range i + 1 {
+		n *= sz.fan
+	}
+	return n
+}
+
+// part is the current or the history part of an index: runs, newest first. A part is immutable; so are its slices.
+type part struct {
+	l0     []*run // small runs, merged by the writer
+	frozen []*run // runs that wait to be merged into the levels
+	levels []*run // L1, L2, …; an empty level is nil
+	runs   []*run // all of the above: what readers merge
+}
+
+func makePart(l0, frozen, levels []*run) *part {
+	p := &part{l0: l0, frozen: frozen, levels: levels}
+	n := len(l0) + len(frozen)
+	for _, r := range levels {
+		if r != nil {
+			n++
+		}
+	}
+	p.runs = append(append(make([]*run, 0, n), l0...), frozen...)
+	for _, r := range levels {
+		if r != nil {
+			p.runs = append(p.runs, r)
+		}
+	}
+	return p
+}
+
+// push adds a run that is newer than all others. Like a carry in a binary counter, it swallows the newest runs that are not
+// larger than what was gathered so far, in one merge. What that moves to history is returned.
+func (p *part) push(r *run, annihilate bool, sz sizes) (*part, *run) {
+	size, k := r.n, 0
+	for k < len(p.l0) && p.l0[k].n < 2*size {
+		size += p.l0[k].n
+		k++
+	}
+	var hist *run
+	if k > 0 {
+		r, hist = mergeRuns(append([]*run{r}, p.l0[:k]...), annihilate, sz.chunk)
+	}
+	l0, frozen := p.l0[k:], p.frozen
+	switch {
+	case r == nil:
+	case r.n >= sz.l0 && len(l0) == 0:
+		frozen = append([]*run{r}, frozen...)
+	default:
+		l0 = append([]*run{r}, l0...)
+	}
+	return makePart(l0, frozen, p.levels), hist
+}
+
+// within keeps the runs that may hold keys of transactions after t.
+func runsAfter(runs []*run, t uint64) []*run {
+	var out []*run
+	for _, r := range runs {
+		if r.maxT > t && (r.upTo == 0 || r.upTo > t) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// job is a merge of a part's frozen runs into its levels, on a goroutine of its own. It reads immutable runs only.
+type job struct {
+	ix     Index
+	part   int // 0: current, 1: history
+	frozen int // how many runs were taken, the oldest ones
+	level  int // where the result goes; the levels above it were taken
+	in     []*run
+	cur    *run
+	hist   *run
+	done   chan struct{}
+}
+
+// plan is the job that a part needs, or nil. It takes all frozen runs, and level after level while the result is too large for
+// the level that it would go to.
+func (p *part) plan(sz sizes) *job {
+	if len(p.frozen) == 0 {
+		return nil
+	}
+	j := &job{frozen: len(p.frozen), in: append([]*run(nil), p.frozen...), done: make(chan struct{})}
+	size := 0
+	for _, r := range p.frozen {
+		size += r.n
+	}
+	for ; j.level < len(p.levels); j.level++ {
+		if r := p.levels[j.level]; r != nil {
+			size += r.n
+			j.in = append(j.in, r)
+		}
+		if size <= sz.limit(j.level) {
+			return j
+		}
+	}
+	for size > sz.limit(j.level) {
+		j.level++
+	}
+	return j
+}
+
+func (j *job) run(sz sizes) {
+	defer close(j.done)
+	j.cur, j.hist = mergeRuns(j.in, j.part == 0, sz.chunk)
+}
+
+// install puts a job's result in the place of what it was made from.
+func (p *part) install(j *job) *part {
+	levels := make([]*run, max(len(p.levels), j.level+1))
+	for i := j.level + 1; i < len(p.levels); i++ {
+		levels[i] = p.levels[i]
+	}
+	levels[j.level] = j.cur
+	return makePart(p.l0, p.frozen[:len(p.frozen)-j.frozen], levels)
+}
+
+// buildRun sorts a batch's keys into a run. Pairs of an assertion and the retraction that ended it are put into hist.
+// The keys lie one after the other in arena; ends holds the end of each.
+func buildRun(arena []byte, ends []int, annihilate bool, minT, maxT uint64, sz sizes) (cur, hist *run) {
+	if len(ends) == 0 {
+		return nil, nil
+	}
+	refs := sortKeys(arena, ends)
+	b := newBuilder(sz.chunk)
+	if n := len(arena) + 2*len(ends) + chunkTrailer; n < sz.chunk {
+		b.buf = make([]byte, 0, n)
+	}
+	b.ends = make([]uint16, 0, min(len(ends), sz.chunk/16))
+	var h *builder
+	var held []byte // a key that the next one may annihilate
+	for _, ref := range refs {
+		k := arena[ref.start:ref.end]
+		if held != nil {
+			if keyAdded(k) && string(group(k)) == string(group(held)) {
+				if h == nil {
+					h = newBuilder(sz.chunk)
+				}
+				h.add(held)
+				h.add(k)
+				held = nil
+				continue
+			}
+			b.add(held)
+			held = nil
+		}
+		if annihilate && !keyAdded(k) {
+			held = k
+			continue
+		}
+		b.add(k)
+	}
+	if held != nil {
+		b.add(held)
+	}
+	cur = b.run(minT, maxT)
+	if h != nil {
+		hist = h.run(minT, maxT)
+	}
+	return cur, hist
+}
