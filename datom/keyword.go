@@ -63,7 +63,7 @@ func validName(s string) bool {
 	for _, r := range s {
 		switch {
 		case r > 0x7f:
-			if unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Z, r) {
+			if unicode.IsControl(r) || unicode.Is(unicode.Z, r) || r == '\ufeff' {
 				return false
 			}
 		case r <= ' ' || r == 0x7f || strings.ContainsRune("\"\\;()[]{},@^`~", r):

@@ -22,7 +22,7 @@ func TestKeywords(t *testing.T) {
 			t.Errorf("%s reads back as %s, %v", k, back, err)
 		}
 	}
-	for _, text := range []string{"", ":", "::a", ":a b", ":a\tb", ":a\u00a0b", ":a\u2028b", ":a\u0085b", ":a\x7fb", "a/", "/a", ":a:", ":a::b", ":a:/b", ":a\xff", "//",
+	for _, text := range []string{"", ":", "::a", ":a b", ":a\tb", ":a\u00a0b", ":a\u2028b", ":a\u0085b", ":a\x7fb", "a\ufeff", "a/", "/a", ":a:", ":a::b", ":a:/b", ":a\xff", "//",
 		`:a"b`, ":a;b", ":a(b", ":a]b", ":{a", ":a,b", ":a@b", ":a^b", ":a`b", ":a~b", `:a\b`, "a///b/"} {
 		if k, err := ParseKeyword(text); err == nil {
 			t.Errorf("%q is the keyword %s", text, k)
