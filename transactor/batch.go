@@ -1,0 +1,59 @@
+package transactor
+
+import (
+	"time"
+
+	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/log"
+)
+
+// batch is the transactions that were judged together, and the object that holds those of them that were not refused. A
+// batch of refusals alone has no object, but is fenced all the same (L7).
+//
+// It passes from the preparing goroutine to the sending one, its flight, and the installing one; each touches it only
+// while it holds it. done orders the flight's results before the installing goroutine's reading.
+type batch struct {
+	judged []*Future   // in queue order, refused ones among them
+	txs    []*datom.Tx // the deltas, in t order
+	size   int         // estimated bytes of the object, uncompressed
+	before db.DB       // the value before the batch
+	after  db.DB       // the value after it
+	oldest time.Time   // when its first transaction was admitted
+
+	closed   time.Time // when it was closed and handed to the sender
+	gathered bool      // it has waited for more once
+
+	obj       *log.Object // nil: refusals only
+	head      log.Head    // once obj is on the chain
+	sent      bool        // a store call may have seen obj
+	inFlight  int         // flushes in flight when it was sent, itself included
+	durable   time.Time
+	verified  time.Time
+	appendErr error
+	verifyErr error
+	done      chan struct{}
+}
+
+func newBatch(before db.DB, max int) *batch {
+	return &batch{
+		judged: make([]*Future, 0, max), txs: make([]*datom.Tx, 0, max),
+		before: before, after: before, done: make(chan struct{}),
+	}
+}
+
+func (b *batch) add(f *Future) {
+	if len(b.judged) == 0 {
+		b.oldest = f.born
+	}
+	b.judged = append(b.judged, f)
+}
+
+// sizeOf estimates the bytes of a transaction's record.
+func sizeOf(t *datom.Tx) int {
+	n := 32
+	for i := range t.Datoms {
+		n += 12 + t.Datoms[i].V.Size()
+	}
+	return n
+}

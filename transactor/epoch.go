@@ -1,0 +1,449 @@
+package transactor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/internal/mutant"
+	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/tx"
+)
+
+// epoch is one term of ownership at work: it begins with a start that is durable and fenced, and ends when everything is
+// drained or with its first failure.
+type epoch struct {
+	x     *Transactor
+	root  *log.Root // as this epoch's CAS wrote it
+	check log.Check // what each of its fences asserts
+
+	// Of the preparing goroutine.
+	stage *db.Stage
+	prep  tx.Preparer
+	env   tx.Env
+	last  db.DB // the value at the end of the batch that was dispatched last
+	todo  []*Future
+	next  int // the first of todo that is not judged yet
+
+	// Of the sending goroutine.
+	head log.Head // the object that the next one follows
+
+	flights   *flights
+	toSend    chan *batch
+	toInstall chan *batch
+
+	failed chan struct{} // closed at the first failure
+	once   sync.Once
+	cause  error
+}
+
+func (x *Transactor) newEpoch(root *log.Root, head log.Head, value db.DB, stage *db.Stage) *epoch {
+	return &epoch{
+		x:         x,
+		root:      root,
+		check:     checkOf(root),
+		stage:     stage,
+		env:       x.env(x.ctx),
+		last:      value,
+		head:      head,
+		flights:   newFlights(x.opt.Depth, x.opt.MaxInFlightBytes),
+		toSend:    make(chan *batch, x.opt.Depth),
+		toInstall: make(chan *batch, x.opt.Depth),
+		failed:    make(chan struct{}),
+	}
+}
+
+func checkOf(r *log.Root) log.Check {
+	return log.Check{Instance: r.Instance, Epoch: r.Epoch, Claim: r.Claim}
+}
+
+// fail ends the epoch; the first cause counts.
+func (e *epoch) fail(cause error) {
+	e.once.Do(func() {
+		e.cause = cause
+		close(e.failed)
+	})
+}
+
+func (e *epoch) hasFailed() bool {
+	select {
+	case <-e.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// serve works until the queue is closed and drained (nil) or the epoch fails. Then it returns the batches that were
+// judged and not installed, in order, and what is still to be judged.
+func (e *epoch) serve(todo []*Future) (left []*batch, rest []*Future, cause error) {
+	e.todo = todo
+	go e.send()
+	installed := make(chan []*batch, 1)
+	go func() { installed <- e.install() }()
+
+	tail := e.prepare()
+	close(e.toSend)
+	left = <-installed
+	if tail != nil {
+		rest = append(rest, tail.judged...)
+	}
+	rest = append(rest, e.todo[e.next:]...)
+	if e.hasFailed() {
+		cause = e.cause
+	}
+	return left, rest, cause
+}
+
+// prepare is the serial section. It judges what the queue holds, one after the other, against the stage, and closes
+// batches as P4 says. It returns the batch that it had begun when the epoch failed, or nil.
+func (e *epoch) prepare() *batch {
+	x := e.x
+	b := newBatch(e.last, x.opt.MaxBatch)
+	for {
+		if e.next < len(e.todo) {
+			if e.hasFailed() {
+				return b
+			}
+			if b = e.judge(b); b == nil {
+				return nil
+			}
+			continue
+		}
+		e.todo, e.next = x.queue.take(e.todo[:0]), 0
+		if len(e.todo) > 0 {
+			continue
+		}
+		if len(b.judged) == 0 {
+			if x.queue.drained() {
+				return nil
+			}
+			select {
+			case <-x.queue.wake:
+			case <-e.failed:
+				return b
+			}
+			continue
+		}
+		free, inFlight := e.flights.free(b.size)
+		switch {
+		case !free:
+			select {
+			case <-x.queue.wake:
+			case <-e.flights.freed:
+			case <-e.failed:
+				return b
+			}
+		case inFlight > 0 && !b.gathered && e.gather():
+			b.gathered = true
+		default:
+			e.dispatch(b)
+			b = newBatch(e.last, x.opt.MaxBatch)
+		}
+	}
+}
+
+// gather waits a small fraction of the recent flush time for more transactions, so that many callers who wake at once are
+// not shredded into tiny objects. It reports false where that is not worth a timer.
+func (e *epoch) gather() bool {
+	d := e.x.stats.recentFlush() / gatherFraction
+	if d < shortestGather {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-e.flights.freed:
+	case <-e.failed:
+	}
+	return true
+}
+
+const (
+	gatherFraction = 16
+	shortestGather = 50 * time.Microsecond
+)
+
+// judge prepares the next transaction into b and returns the batch to go on with: b, or a new one if b was closed; nil if
+// the epoch failed meanwhile.
+func (e *epoch) judge(b *batch) *batch {
+	f := e.todo[e.next]
+	f.prep, f.refusal = e.verdict(f)
+	if f.refusal != nil {
+		e.next++
+		f.judged = refused
+		if mutant.Is("refuse-early") {
+			f.answer(nil, f.refusal)
+		}
+		b.add(f)
+		if len(b.judged) < e.x.opt.MaxBatch {
+			return b
+		}
+		return e.closeBatch(b)
+	}
+	t := &f.prep.Tx
+	size := sizeOf(t)
+	alone := f.prep.Schema && !mutant.Is("schema-in-company")
+	if len(b.txs) > 0 && (alone || b.size+size > e.x.opt.MaxBatchBytes) {
+		// What was judged holds for the next batch as well: the stage is the same.
+		if b = e.closeBatch(b); b == nil {
+			return nil
+		}
+	}
+	e.next++
+	f.judged = staged
+	e.stage.Apply(t)
+	b.add(f)
+	b.txs = append(b.txs, t)
+	b.size += size
+	if alone || len(b.judged) >= e.x.opt.MaxBatch && !mutant.Is("no-cap") || b.size >= e.x.opt.MaxBatchBytes {
+		return e.closeBatch(b)
+	}
+	return b
+}
+
+// verdict judges f against the stage: a delta, or a refusal.
+func (e *epoch) verdict(f *Future) (*tx.Prepared, error) {
+	if p := f.after; p != nil {
+		switch {
+		case p.answered():
+			if p.err != nil {
+				return nil, behind(p.err)
+			}
+		case p.judged == refused:
+			return nil, behind(p.refusal)
+		}
+	}
+	e.env.Now = e.x.opt.Clock().UnixMilli()
+	return e.prep.Prepare(e.stage, f.req, &e.env)
+}
+
+// behind is the refusal of a transaction whose predecessor ended with err.
+func behind(err error) error {
+	if errors.Is(err, ErrUnknownOutcome) {
+		return err
+	}
+	return because(ErrPredecessorRefused, err)
+}
+
+// closeBatch waits for a free flush and dispatches b; nil if the epoch failed meanwhile.
+func (e *epoch) closeBatch(b *batch) *batch {
+	for {
+		if ok, _ := e.flights.free(b.size); ok {
+			e.dispatch(b)
+			return newBatch(e.last, e.x.opt.MaxBatch)
+		}
+		select {
+		case <-e.flights.freed:
+		case <-e.failed:
+			e.todo = append(b.judged, e.todo[e.next:]...)
+			e.next = 0
+			return nil
+		}
+	}
+}
+
+// dispatch closes b and hands it on.
+func (e *epoch) dispatch(b *batch) {
+	if len(b.txs) > 0 {
+		e.last = e.stage.Snapshot()
+		b.after = e.last
+		if mutant.Is("show-staged") {
+			e.x.value.Store(&b.after)
+		}
+		if mutant.Is("forget-stage") {
+			e.stage.Reset(e.x.DB())
+		}
+	}
+	b.closed = time.Now()
+	b.inFlight = e.flights.began(b.size)
+	e.toSend <- b
+}
+
+// send makes each batch's object, in order since each holds the hash of the one before it, and lets it fly.
+func (e *epoch) send() {
+	defer close(e.toInstall)
+	for b := range e.toSend {
+		if len(b.txs) > 0 && !e.hasFailed() {
+			obj, err := log.Encode(log.Header{
+				Lineage: e.root.Lineage, Claim: e.root.Claim, Epoch: e.root.Epoch, Kind: log.KindBatch,
+				FirstT: b.txs[0].T, Count: uint32(len(b.txs)), Prev: e.head.Pos, Fenced: e.x.fenced.Load(),
+			}, b.txs, e.x.info.Compress)
+			if err == nil {
+				b.obj = obj
+				e.head, err = e.head.Follow(obj)
+				b.head = e.head
+			}
+			if err != nil {
+				e.fail(err)
+			}
+		}
+		if e.hasFailed() {
+			b.verifyErr = errNotSent
+			e.flights.ended(b.size)
+			close(b.done)
+		} else {
+			b.sent = b.obj != nil
+			e.x.work.Add(1)
+			go e.fly(b)
+		}
+		e.toInstall <- b
+	}
+}
+
+// fly makes b's object durable and fences it: a Verify that began after the object was durable.
+func (e *epoch) fly(b *batch) {
+	defer e.x.work.Done()
+	x := e.x
+	if b.obj == nil {
+		b.durable = time.Now()
+		b.verifyErr = x.retry(x.ctx, x.verify(e.check))
+	} else {
+		var verified bool
+		b.appendErr = x.retry(x.ctx, func(ctx context.Context) error {
+			if mutant.Is("skip-fence") {
+				verified = true
+				return x.log.Append(ctx, e.check.Instance, b.obj)
+			}
+			if mutant.Is("fence-first") {
+				verified = x.log.Verify(ctx, e.check) == nil
+				return x.log.Append(ctx, e.check.Instance, b.obj)
+			}
+			appendErr, verifyErr := x.log.AppendVerify(ctx, b.obj, e.check)
+			if appendErr == nil {
+				x.stats.fences.Add(1)
+			}
+			b.verifyErr, verified = verifyErr, appendErr == nil && verifyErr == nil
+			return appendErr
+		})
+		b.durable = time.Now()
+		if b.appendErr == nil && !verified && !final(b.verifyErr) {
+			b.verifyErr = x.retry(x.ctx, x.verify(e.check))
+		}
+	}
+	b.verified = time.Now()
+	if err := b.failure(); err != nil {
+		e.fail(err)
+	}
+	e.flights.ended(b.size)
+	close(b.done)
+}
+
+func (b *batch) failure() error {
+	if b.appendErr != nil {
+		return b.appendErr
+	}
+	return b.verifyErr
+}
+
+// install answers batches in order, each once it and all before it are durable and fenced (P1, P3, L7). It returns what
+// it could not install.
+func (e *epoch) install() (left []*batch) {
+	x := e.x
+	for b := range e.toInstall {
+		if len(left) > 0 {
+			left = append(left, b)
+			continue
+		}
+		if mutant.Is("out-of-order") && b.obj == nil {
+			x.deliver(b)
+			continue
+		}
+		select {
+		case <-b.done:
+		case <-x.ctx.Done(): // out of time: whatever the store still does, nobody waits for it
+			e.fail(context.Cause(x.ctx))
+		}
+		if !isClosed(b.done) || b.failure() != nil {
+			left = append(left, b)
+			continue
+		}
+		x.deliver(b)
+	}
+	return left
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// deliver installs the value after b and answers everybody in it. b is durable and fenced, and so is all before it.
+func (x *Transactor) deliver(b *batch) {
+	if n := len(b.txs); n > 0 {
+		x.value.Store(&b.after)
+		x.fenced.Store(b.txs[n-1].T)
+		x.installed = b.head
+		x.barren = 0
+	}
+	bytes := 0
+	for _, f := range b.judged {
+		bytes += f.size
+	}
+	x.stats.delivered(b)
+	x.queue.answered(len(b.judged), bytes)
+	before, n := b.before, len(b.txs)
+	for _, f := range b.judged {
+		if f.judged == refused {
+			f.answer(nil, f.refusal)
+			continue
+		}
+		n--
+		after := b.after
+		if n > 0 {
+			after = b.after.WithBasis(f.prep.Tx.T)
+		}
+		f.answer(f.prep.Report(before, after), nil)
+		before = after
+	}
+}
+
+// verdicts are the errors that no retry changes.
+var verdicts = []error{
+	log.ErrNotOwner, log.ErrRolledBack, log.ErrConflict, log.ErrCorrupt, log.ErrClosed, log.ErrFailed, log.ErrNoRoot, log.ErrDeleted,
+	log.ErrOwned, ErrDeposed,
+}
+
+// final reports whether err is a verdict, which no retry changes.
+func final(err error) bool {
+	return err != nil && log.OutcomeOf(err) == log.Rejected ||
+		slices.ContainsFunc(verdicts, func(v error) bool { return errors.Is(err, v) })
+}
+
+// retry calls the store until it answers, at most 1 + Options.Retries times, each with a deadline (P10), backing off
+// between. Every retry of an append sends the same bytes, so that an unknown outcome becomes a known one.
+func (x *Transactor) retry(ctx context.Context, call func(context.Context) error) (err error) {
+	for try := 0; ; try++ {
+		err = x.once(ctx, call)
+		if err == nil || final(err) || try >= x.opt.Retries || ctx.Err() != nil {
+			return err
+		}
+		if pause(ctx, backoff(try)) != nil {
+			return err
+		}
+	}
+}
+
+// once calls the store with a deadline.
+func (x *Transactor) once(ctx context.Context, call func(context.Context) error) error {
+	if mutant.Is("no-deadline") {
+		return call(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, x.opt.StoreTimeout, errStoreTimeout)
+	defer cancel()
+	return call(ctx)
+}
+
+// errNotSent is the failure of a batch that an earlier one's kept from being sent.
+var errNotSent = errors.New("not sent")
+
+var errStoreTimeout = errors.New("the store did not answer within StoreTimeout")

@@ -1,0 +1,61 @@
+package transactor
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/steledb/stele/log"
+)
+
+var (
+	// ErrBusy: the queue is full. Nothing was admitted; try again a little later.
+	ErrBusy = errors.New("the transaction queue is full; try again later")
+	// ErrClosed: the transactor was closed, or closed itself (the cause is wrapped). The transaction was never sent to the store and
+	// is not in the log.
+	ErrClosed = errors.New("the transactor is closed")
+	// ErrUnknownOutcome: the transaction was sent to the store, and whether it is in the log could not be learned in time.
+	ErrUnknownOutcome = errors.New("the outcome of the transaction is not known: it may be in the log or not; open the database again and look for what it asserts")
+	// ErrPredecessorRefused: the transaction that TxOptions.After names did not commit, so this one committed nothing. It wraps the
+	// predecessor's error.
+	ErrPredecessorRefused = errors.New("the transaction before this one did not commit")
+	// ErrDeposed: another owner has taken the database.
+	ErrDeposed = errors.New("another owner has taken over the database")
+	// ErrOwned: somebody else owns the database, and Options.NoWait was set or the wait ended.
+	ErrOwned = log.ErrOwned
+	// ErrNoDatabase: there is no such database, and Options.MustExist was set, or it was opened read-only.
+	ErrNoDatabase = log.ErrNoRoot
+	// ErrDeleted: the database was deleted.
+	ErrDeleted = log.ErrDeleted
+)
+
+// PendingError is what Transact and Future.Wait return when the caller's context ends before the answer. It stops the
+// wait, not the transaction: the outcome is still to come, through Future. It wraps the context's error.
+type PendingError struct {
+	Future *Future
+	Err    error
+}
+
+func (e *PendingError) Error() string {
+	return fmt.Sprintf("%v while the transaction is under way; its future still gets the outcome", e.Err)
+}
+func (e *PendingError) Unwrap() error { return e.Err }
+
+// CommitError is the answer to the transactions whose object the store refused or failed to write, once it is certain that
+// they are not in the log. They may be submitted again.
+type CommitError struct{ Err error }
+
+func (e *CommitError) Error() string {
+	return "the transaction was not committed: the log could not be written: " + e.Err.Error()
+}
+func (e *CommitError) Unwrap() error { return e.Err }
+
+// because wraps a sentinel together with its cause.
+func because(sentinel, cause error) error {
+	if cause == nil || errors.Is(cause, sentinel) {
+		if cause != nil {
+			return cause
+		}
+		return sentinel
+	}
+	return fmt.Errorf("%w: %w", sentinel, cause)
+}

@@ -1,0 +1,28 @@
+package transactor
+
+import (
+	"testing"
+
+	"github.com/steledb/stele/internal/mutant/mutanttest"
+)
+
+// Each line of the pipeline that keeps an invariant is broken once, and the named tests must notice.
+func TestMutants(t *testing.T) {
+	mutanttest.Run(t, []mutanttest.Mutation{
+		{Name: "skip-fence", What: "answers without a Verify", Run: "TestL7|TestP3"},
+		{Name: "fence-first", What: "the Verify begins before the append", Run: "TestL7"},
+		{Name: "out-of-order", What: "a batch of refusals does not wait for the batches before it, or for its fence", Run: "TestP3"},
+		{Name: "refuse-early", What: "a refusal is answered before what it was judged against is fenced", Run: "TestP3"},
+		{Name: "show-staged", What: "DB() shows a batch when it is closed", Run: "TestP3"},
+		{Name: "forget-stage", What: "a batch is judged without the ones in flight", Run: "TestP2"},
+		{Name: "no-cap", What: "batches take any number of transactions", Run: "TestP4"},
+		{Name: "no-bound", What: "the queue takes any number of transactions", Run: "TestP5"},
+		{Name: "cancel-the-epoch", What: "one caller's context ends everybody's work", Run: "TestP6"},
+		{Name: "schema-in-company", What: "a schema change shares its batch", Run: "TestSchemaChanges"},
+		{Name: "start-unfenced", What: "answers before the own start is fenced", Run: "TestP7"},
+		{Name: "landed-unseen", What: "an object that was sent is taken for one that landed", Run: "TestP7"},
+		{Name: "fail-everybody", What: "what is behind a failed append fails with it", Run: "TestP7"},
+		{Name: "same-claim", What: "a new epoch keeps the old claim", Run: "TestL3"},
+		{Name: "no-deadline", What: "calls to the store may take for ever", Run: "TestP10"},
+	})
+}

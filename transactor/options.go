@@ -1,0 +1,127 @@
+package transactor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/tx"
+)
+
+// Options are a transactor's settings. The zero value of each field means its default; see [Defaults].
+type Options struct {
+	// MaxBatch is how many transactions one log object takes at most. Default 256.
+	MaxBatch int
+	// MaxBatchBytes is how many uncompressed bytes it takes at most; a single larger transaction goes alone. Default 4 MiB.
+	MaxBatchBytes int
+	// Depth is how many flushes may be in flight. Default: what the backend advertises.
+	Depth int
+	// MaxInFlightBytes bounds the bytes of all flushes in flight; a batch is also sent if nothing is in flight. Default 64 MiB.
+	MaxInFlightBytes int
+
+	// QueueTransactions and QueueBytes bound what is admitted and not yet answered; beyond them Submit and Transact fail with
+	// ErrBusy. Defaults 16384 and 256 MiB.
+	QueueTransactions int
+	QueueBytes        int
+
+	// StoreTimeout is the deadline of one call to the store. Default 10 s.
+	StoreTimeout time.Duration
+	// Retries is how often a call to the store that may be tried again is. Default 3; negative: never.
+	Retries int
+	// MaxEpochs is how many epochs in a row may end without a commit before the transactor closes. Default 5.
+	MaxEpochs int
+
+	// MustExist refuses to create a missing database (ErrNoDatabase).
+	MustExist bool
+	// NoWait fails with ErrOwned at once where another owner holds the database's lock, instead of waiting until Open's context ends.
+	NoWait bool
+
+	// Owner names this process in the root record, for people. Default: host name and process id.
+	Owner string
+	// Functions are the transaction functions, by the keyword that calls them; AttrPreds and EntityPreds the predicates, by the symbol
+	// that :db.attr/preds and :db.entity/preds name them by. They must not be changed after Open.
+	Functions   map[datom.Keyword]tx.Func
+	AttrPreds   map[datom.Symbol]tx.AttrPred
+	EntityPreds map[datom.Symbol]tx.EntityPred
+	// Limits bound a transaction. Default: tx.DefaultLimits.
+	Limits tx.Limits
+	// Clock is the transactor's clock, for :db/txInstant. Default time.Now. Nothing else depends on it.
+	Clock func() time.Time
+	// Logger takes what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Defaults are the options that stand for zero fields. Depth is the backend's.
+func Defaults() Options {
+	return Options{
+		MaxBatch:          256,
+		MaxBatchBytes:     4 << 20,
+		MaxInFlightBytes:  64 << 20,
+		QueueTransactions: 16384,
+		QueueBytes:        256 << 20,
+		StoreTimeout:      10 * time.Second,
+		Retries:           3,
+		MaxEpochs:         5,
+		Limits:            tx.DefaultLimits,
+	}
+}
+
+// Validate returns every problem of the options at once.
+func (o Options) Validate() error {
+	var errs []error
+	atLeast := func(name string, n, least int) {
+		if n < least {
+			errs = append(errs, fmt.Errorf("%s is %d; it must be at least %d, or 0 for the default", name, n, least))
+		}
+	}
+	atLeast("MaxBatch", o.MaxBatch, 0)
+	atLeast("MaxBatchBytes", o.MaxBatchBytes, 0)
+	atLeast("Depth", o.Depth, 0)
+	atLeast("MaxInFlightBytes", o.MaxInFlightBytes, 0)
+	atLeast("QueueTransactions", o.QueueTransactions, 0)
+	atLeast("QueueBytes", o.QueueBytes, 0)
+	atLeast("MaxEpochs", o.MaxEpochs, 0)
+	if o.StoreTimeout < 0 {
+		errs = append(errs, fmt.Errorf("StoreTimeout is %v; it must be positive, or 0 for the default", o.StoreTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults fills the zero fields.
+func (o Options) withDefaults(depth int) Options {
+	d := Defaults()
+	set := func(v *int, def int) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	set(&o.MaxBatch, d.MaxBatch)
+	set(&o.MaxBatchBytes, d.MaxBatchBytes)
+	set(&o.Depth, max(depth, 1))
+	set(&o.MaxInFlightBytes, d.MaxInFlightBytes)
+	set(&o.QueueTransactions, d.QueueTransactions)
+	set(&o.QueueBytes, d.QueueBytes)
+	set(&o.Retries, d.Retries)
+	set(&o.MaxEpochs, d.MaxEpochs)
+	o.Retries = max(o.Retries, 0)
+	if o.StoreTimeout == 0 {
+		o.StoreTimeout = d.StoreTimeout
+	}
+	if o.Limits == (tx.Limits{}) {
+		o.Limits = d.Limits
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Owner == "" {
+		host, _ := os.Hostname()
+		o.Owner = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
+	return o
+}

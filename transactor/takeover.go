@@ -1,0 +1,278 @@
+package transactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/internal/mutant"
+	"github.com/steledb/stele/log"
+)
+
+// acquire takes a new epoch by one root CAS that raises it and writes a fresh claim (L3). There is one code path: opening,
+// opening again after a crash, and taking over from oneself (P7) all come through here. own says how the root is read, and refuses one that must
+// not be taken over.
+func (x *Transactor) acquire(ctx context.Context, own func(context.Context) (*log.Root, error)) (*log.Root, error) {
+	for {
+		var root *log.Root
+		err := x.retry(ctx, func(ctx context.Context) (err error) { root, err = own(ctx); return err })
+		if err != nil {
+			return nil, err
+		}
+		next := root.Acquire(log.NewID(), x.opt.Owner)
+		if mutant.Is("same-claim") && root.Epoch > 0 {
+			next.Claim = root.Claim
+		}
+		x.claims[next.Claim] = true
+		swapErr := x.retry(ctx, func(ctx context.Context) error { return x.log.CompareAndSwap(ctx, root, next) })
+		if swapErr == nil {
+			x.witness.Saw(next)
+			return next, nil
+		}
+		// The answer may be lost and the CAS have happened: the root says so by its claim. What is not there has not happened yet.
+		var now *log.Root
+		err = x.retry(ctx, func(ctx context.Context) (err error) { now, err = x.witness.Root(ctx, x.log); return err })
+		switch {
+		case err != nil:
+			return nil, err
+		case now.Owned(next.Instance, next.Epoch, next.Claim):
+			return now, nil
+		case !errors.Is(swapErr, log.ErrConflict):
+			return nil, fmt.Errorf("taking epoch %d: %w", next.Epoch, swapErr)
+		}
+		// Somebody else changed the root: look again.
+	}
+}
+
+// ownRoot reads the root for a takeover from oneself: it must still name a claim that this transactor has sent.
+func (x *Transactor) ownRoot(instance log.ID) func(context.Context) (*log.Root, error) {
+	return func(ctx context.Context) (*log.Root, error) {
+		root, err := x.witness.Root(ctx, x.log)
+		switch {
+		case err != nil:
+			return nil, err
+		case root.Deleted:
+			return nil, ErrDeleted
+		case root.Instance != instance || !x.claims[root.Claim]:
+			return nil, fmt.Errorf("%w: %s, in epoch %d", ErrDeposed, root.Owner, root.Epoch)
+		}
+		return root, nil
+	}
+}
+
+// begin makes the epoch of root work: recovery from what is proven already, adoption, and the own start, durable and
+// fenced (L4). Until then nothing that was read is more than a guess. each is called for every object of the chain behind
+// x.installed, in order.
+func (x *Transactor) begin(ctx context.Context, root *log.Root, each func(*log.Object) error) (head log.Head, err error) {
+	found, err := log.Recover(ctx, x.log, root, x.installed, each)
+	if err != nil {
+		return head, fmt.Errorf("reading the log: %w", err)
+	}
+	repairs, err := x.log.Adopt(ctx, root.Instance, found.Head.Pos, found.Unfenced)
+	if err != nil {
+		return head, fmt.Errorf("adopting the log: %w", err)
+	}
+	for _, r := range repairs {
+		x.opt.Logger.Warn("repaired the log", "store", x.info.Location, "repair", r)
+	}
+	start, err := log.Encode(log.Header{
+		Lineage: root.Lineage, Claim: root.Claim, Epoch: root.Epoch, Kind: log.KindStart,
+		FirstT: found.Head.LastT + 1, Prev: found.Head.Pos, Fenced: x.fenced.Load(),
+	}, nil, false)
+	if err != nil {
+		return head, err
+	}
+	if mutant.Is("start-unfenced") {
+		if err := x.log.Append(ctx, root.Instance, start); err != nil {
+			return head, err
+		}
+		return found.Head.Follow(start)
+	}
+	if err := x.put(ctx, start, checkOf(root)); err != nil {
+		return head, fmt.Errorf("starting epoch %d: %w", root.Epoch, err)
+	}
+	return found.Head.Follow(start)
+}
+
+// put makes one object durable and fences it, in turn with everything else.
+func (x *Transactor) put(ctx context.Context, o *log.Object, c log.Check) error {
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.log.Append(ctx, c.Instance, o) }); err != nil {
+		return err
+	}
+	return x.retry(ctx, x.verify(c))
+}
+
+// verify is one fence.
+func (x *Transactor) verify(c log.Check) func(context.Context) error {
+	return func(ctx context.Context) error {
+		x.stats.fences.Add(1)
+		return x.log.Verify(ctx, c)
+	}
+}
+
+// takeOver ends a failed epoch by taking the next one from oneself (P7), and answers: what has landed is committed, what
+// was sent in the lowest object that did not land gets its error, everything behind it is judged again, in its order.
+// An error ends the transactor; left and rest are then what is still to be answered.
+func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause error) (*epoch, []*batch, []*Future, error) {
+	x.opt.Logger.Warn("the epoch has failed; taking the next one", "store", x.info.Location, "epoch", e.root.Epoch, "cause", cause)
+	x.stats.takeovers.Add(1)
+	err := cause
+	for try := 0; ; try++ {
+		if x.ctx.Err() != nil {
+			return nil, left, rest, context.Cause(x.ctx)
+		}
+		if mustEnd(err) {
+			return nil, left, rest, err
+		}
+		if x.barren++; x.barren > x.opt.MaxEpochs {
+			return nil, left, rest, fmt.Errorf("%d epochs in a row ended without a commit: %w", x.opt.MaxEpochs, err)
+		}
+		if try > 0 && pause(x.ctx, backoff(try)) != nil {
+			continue
+		}
+		var root *log.Root
+		root, err = x.acquire(x.ctx, x.ownRoot(e.root.Instance))
+		switch {
+		case errors.Is(err, ErrDeposed):
+			left, rest = x.deposed(left, rest, err)
+			return nil, left, rest, err
+		case errors.Is(err, ErrDeleted):
+			return nil, left, rest, err
+		case err != nil:
+			continue
+		}
+		landed := make(map[log.Hash]bool)
+		var head log.Head
+		head, err = x.begin(x.ctx, root, func(o *log.Object) error {
+			landed[o.Hash()] = o.Kind == log.KindBatch
+			return nil
+		})
+		if err != nil {
+			continue
+		}
+		left = x.deliverLanded(left, landed)
+		again, err := x.settle(left, rest, cause)
+		if err != nil {
+			return nil, left, rest, err
+		}
+		x.installed = head
+		e.stage.Reset(x.DB())
+		next := x.newEpoch(root, head, x.DB(), e.stage)
+		x.enter(next)
+		return next, nil, again, nil
+	}
+}
+
+// mustEnd reports whether an epoch that failed so is the last: the store went back or is damaged (L11), or its handle is used up (fs).
+func mustEnd(err error) bool {
+	return errors.Is(err, log.ErrRolledBack) || errors.Is(err, log.ErrCorrupt) || errors.Is(err, log.ErrFailed) || errors.Is(err, log.ErrClosed)
+}
+
+// deliverLanded installs and answers the batches whose objects are on the chain, which is now fenced, and returns those that are not.
+// Batches link to one another, so the ones that landed come first.
+func (x *Transactor) deliverLanded(left []*batch, landed map[log.Hash]bool) []*batch {
+	for len(left) > 0 && left[0].obj != nil && (landed[left[0].obj.Hash()] || mutant.Is("landed-unseen") && left[0].sent) {
+		x.deliver(left[0])
+		left = left[1:]
+	}
+	return left
+}
+
+// settle answers the transactions of the lowest object that did not land with its error, and returns all that are to be
+// judged again. What is not on the fenced chain is dead, however late it lands.
+func (x *Transactor) settle(left []*batch, rest []*Future, cause error) (again []*Future, err error) {
+	for i, b := range left {
+		lost := i == 0 && b.sent
+		if lost && isClosed(b.done) {
+			if b.appendErr == nil {
+				return nil, fmt.Errorf("%w: object %s was durable and is not in the log", log.ErrRolledBack, b.obj.Pos())
+			}
+			cause = b.appendErr
+		}
+		for _, f := range b.judged {
+			if lost && f.judged == staged || mutant.Is("fail-everybody") {
+				x.fail(f, &CommitError{Err: cause})
+			} else {
+				again = append(again, f)
+			}
+		}
+	}
+	again = append(again, rest...)
+	for _, f := range again {
+		f.judged, f.prep, f.refusal = open, nil, nil
+	}
+	return again, nil
+}
+
+// fail answers a transaction that is certainly not in the log.
+func (x *Transactor) fail(f *Future, err error) {
+	x.queue.answered(1, f.size)
+	x.stats.lost()
+	f.answer(nil, err)
+}
+
+// deposed answers, from the new owner's chain, what was sent before it took over: what is on it is committed, the rest is not
+// and never will be. It returns what could not be learned, because the store is out of reach or the new owner's epoch has
+// no start yet.
+func (x *Transactor) deposed(left []*batch, rest []*Future, cause error) ([]*batch, []*Future) {
+	ctx, cancel := context.WithTimeoutCause(x.ctx, x.opt.StoreTimeout, errStoreTimeout)
+	defer cancel()
+	landed := make(map[log.Hash]bool)
+	r := log.NewReader(x.log, log.ReaderOptions{From: x.installed, Witness: x.witness})
+	for try := 0; ; try++ {
+		st, err := r.Sync(ctx, func(o *log.Object) error {
+			landed[o.Hash()] = o.Kind == log.KindBatch
+			return nil
+		})
+		if err == nil && !st.Waiting {
+			break
+		}
+		if err != nil && mustEnd(err) || pause(ctx, backoff(try)) != nil {
+			x.opt.Logger.Warn("the fate of open transactions could not be learned from the new owner's log", "store", x.info.Location, "cause", err)
+			return left, rest
+		}
+	}
+	for _, b := range x.deliverLanded(left, landed) {
+		for _, f := range b.judged {
+			if b.sent && f.judged == staged {
+				x.fail(f, &CommitError{Err: cause})
+			} else {
+				rest = append(rest, f)
+			}
+		}
+	}
+	return nil, rest
+}
+
+// enter makes e the epoch at work.
+func (x *Transactor) enter(e *epoch) {
+	old := x.term.Swap(&term{check: e.check, fail: e.fail, over: make(chan struct{})})
+	if old != nil {
+		close(old.over)
+	}
+}
+
+// replay applies a log to a value, many objects at a time.
+type replay struct {
+	stage  *db.Stage
+	datoms int
+}
+
+// replayChunk is how many datoms go into one snapshot during recovery.
+const replayChunk = 1 << 16
+
+func (r *replay) object(o *log.Object) error {
+	for t, err := range o.Txs() {
+		if err != nil {
+			return err
+		}
+		r.stage.Apply(t)
+		r.datoms += len(t.Datoms)
+	}
+	if r.datoms >= replayChunk {
+		r.stage.Snapshot()
+		r.datoms = 0
+	}
+	return nil
+}

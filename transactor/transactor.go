@@ -1,0 +1,231 @@
+package transactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/tx"
+)
+
+// Transactor owns one database: it takes transactions from any number of goroutines, orders them, makes them durable and
+// answers them. Open makes one, Close ends it. All methods may be called concurrently.
+type Transactor struct {
+	opt   Options
+	log   log.Log
+	info  log.Info
+	queue *queue
+	stats *recorder
+
+	value  atomic.Pointer[db.DB] // what DB shows: installed, so durable and fenced
+	fenced atomic.Uint64         // the last t that was acknowledged
+	term   atomic.Pointer[term]  // the epoch at work
+
+	// Of the run loop and what works for it.
+	installed log.Pos         // the object up to which value reaches
+	claims    map[log.ID]bool // every claim that was ever sent
+	barren    int             // epochs in a row without a commit
+	unlock    func() error    // gives back the store's own lock
+	witness   *log.Witness    // what of the store's history was seen (L11)
+
+	ctx    context.Context // of the store calls; ends when Close runs out of time
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup // flights
+
+	ended     chan struct{} // everybody is answered and the store is closed
+	endErr    error         // why, if not by Close
+	closeOnce sync.Once
+}
+
+// term is what Sync needs to know of an epoch.
+type term struct {
+	check log.Check
+	fail  func(error)
+	over  chan struct{} // closed when another term has begun
+}
+
+// Transact submits data and waits for the outcome: the report of the committed transaction, or a *tx.Error that says why
+// the database refused it, or one of this package's errors. If ctx ends first, the error is a *PendingError, and the
+// transaction goes on (P6).
+func (x *Transactor) Transact(ctx context.Context, data tx.Data, opts ...TxOptions) (*tx.Report, error) {
+	f, err := x.Submit(ctx, data, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return f.Wait(ctx)
+}
+
+// Submit admits data and returns its future at once, so that one goroutine can keep thousands in flight. Transactions are
+// ordered as they were admitted. An error means that nothing was admitted: ErrBusy, ErrClosed, a *tx.Error for data that
+// no database could take, or the context's own. At most one TxOptions is used. data must not be changed until the answer.
+func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions) (*Future, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	f := &Future{x: x, born: time.Now(), done: make(chan struct{})}
+	if len(opts) > 0 {
+		f.after = opts[0].After
+	}
+	if f.after != nil && f.after.x != x {
+		return nil, errors.New("TxOptions.After names a transaction of another transactor")
+	}
+	req, err := tx.Compile(x.value.Load().Schema(), data, x.opt.Limits)
+	if err != nil {
+		return nil, err
+	}
+	f.req, f.size = req, req.Size()
+	if f.size > x.opt.QueueBytes {
+		return nil, &tx.Error{Kind: tx.LimitExceeded, Msg: fmt.Sprintf("the transaction takes about %d bytes, and the whole queue at most %d: split it, or raise Options.QueueBytes", f.size, x.opt.QueueBytes)}
+	}
+	if err := x.queue.admit(f); err != nil {
+		if errors.Is(err, ErrBusy) {
+			x.stats.busy.Add(1)
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// With applies data to the present value without committing anything: speculation. It chains through tx.With on the report's DBAfter.
+func (x *Transactor) With(ctx context.Context, data tx.Data) (*tx.Report, error) {
+	env := x.env(ctx)
+	return tx.WithEnv(x.DB(), data, x.opt.Limits, &env)
+}
+
+// DB is the present value: everything acknowledged by this transactor, and nothing that is not durable and fenced (P3). It never waits.
+func (x *Transactor) DB() db.DB { return *x.value.Load() }
+
+// Sync fences and returns a value at least as new as everything that anybody had acknowledged before the call. It fails
+// with ErrDeposed if another owner has taken over.
+func (x *Transactor) Sync(ctx context.Context) (db.DB, error) {
+	for {
+		t := x.term.Load()
+		err := x.retry(ctx, x.verify(t.check))
+		switch {
+		case err == nil:
+			return x.DB(), nil
+		case !errors.Is(err, log.ErrNotOwner) && !errors.Is(err, log.ErrClosed):
+			return db.DB{}, fmt.Errorf("sync: %w", err)
+		}
+		// Either this transactor is taking over from itself, or somebody else has.
+		t.fail(err)
+		select {
+		case <-t.over:
+		case <-x.ended:
+			return db.DB{}, because(ErrClosed, x.endErr)
+		case <-ctx.Done():
+			return db.DB{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Info describes the store.
+func (x *Transactor) Info() log.Info { return x.info }
+
+// Ended is closed once the transactor has ended, by Close or by itself; Err then says why.
+func (x *Transactor) Ended() <-chan struct{} { return x.ended }
+
+// Err is why the transactor ended by itself; nil while it works and after a Close that was in time.
+func (x *Transactor) Err() error {
+	if !isClosed(x.ended) {
+		return nil
+	}
+	return x.endErr
+}
+
+// Close admits nothing more, drains what was admitted, gives the database back and closes the store. If ctx ends first, it
+// stops waiting for the store: what was sent is answered with ErrUnknownOutcome, what never was with ErrClosed. It always
+// returns, and the error is nil if everything was drained. Further calls wait for the first.
+func (x *Transactor) Close(ctx context.Context) error {
+	x.queue.close(ErrClosed)
+	select {
+	case <-x.ended:
+	case <-ctx.Done():
+		x.cancel(fmt.Errorf("closing: %w", context.Cause(ctx)))
+		<-x.ended
+	}
+	return x.endErr
+}
+
+// run serves epoch after epoch until the transactor ends.
+func (x *Transactor) run(e *epoch) {
+	var todo []*Future
+	for {
+		left, rest, cause := e.serve(todo)
+		if cause == nil {
+			x.end(nil, nil, nil)
+			return
+		}
+		e, left, todo, cause = x.takeOver(e, left, rest, cause)
+		if cause != nil {
+			x.end(left, todo, cause)
+			return
+		}
+	}
+}
+
+// end answers everybody and closes the store.
+func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
+	if cause != nil {
+		x.opt.Logger.Error("the transactor has ended", "store", x.info.Location, "cause", cause)
+	}
+	x.queue.close(because(ErrClosed, cause))
+	for _, b := range left {
+		for _, f := range b.judged {
+			x.abandon(f, b.sent && f.judged == staged, cause)
+		}
+	}
+	for _, f := range rest {
+		x.abandon(f, false, cause)
+	}
+	for _, f := range x.queue.take(nil) {
+		x.abandon(f, false, cause)
+	}
+	x.cancel(because(ErrClosed, cause))
+	x.work.Wait()
+	errs := []error{cause}
+	if x.unlock != nil {
+		errs = append(errs, x.unlock())
+	}
+	errs = append(errs, x.log.Close())
+	x.endErr = errors.Join(errs...)
+	close(x.ended)
+}
+
+// abandon answers a transaction that the transactor ends without.
+func (x *Transactor) abandon(f *Future, sent bool, cause error) {
+	if f.answered() {
+		return
+	}
+	x.queue.answered(1, f.size)
+	switch p := f.after; {
+	case sent, p != nil && p.answered() && errors.Is(p.err, ErrUnknownOutcome):
+		f.answer(nil, because(ErrUnknownOutcome, cause))
+	default:
+		f.answer(nil, because(ErrClosed, cause))
+	}
+}
+
+// backoff is how long to wait before retry number try: 10 ms, doubling up to 1 s, half of it at random.
+func backoff(try int) time.Duration {
+	d := min(10*time.Millisecond<<min(try, 10), time.Second)
+	return d/2 + rand.N(d/2)
+}
+
+// pause waits, or returns the context's error.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
