@@ -206,7 +206,7 @@ func (s *scan) run(ctx context.Context) error {
 			reason = "the chain leads over it"
 		case s.fenced >= next.FirstT && !mutant.Is("ignore-damage"):
 			reason = fmt.Sprintf("object %s says that t %d was acknowledged", s.fencedBy, s.fenced)
-		case s.orphanSeen:
+		case s.orphanSeen && !mutant.Is("lost-start"):
 			_, err := fetch(ctx, s.log, s.root.Instance, StartKey(s.orphan.Epoch), fmt.Sprintf("batch %s stands behind it", s.orphan))
 			return err
 		default:
@@ -298,7 +298,7 @@ func (s *scan) skip(o *Object) {
 		s.orphan, s.orphanSeen = o.Key(), true
 	}
 	// Of the base's epoch the claim may not be known; an object of that epoch then counts.
-	ours := s.path.claims[o.Claim] || s.base.Claim.IsZero() && s.base.Key.Epoch != 0 && o.Epoch == s.base.Key.Epoch
+	ours := s.path.claims[o.Claim] || mutant.Is("any-claim") || s.base.Claim.IsZero() && s.base.Key.Epoch != 0 && o.Epoch == s.base.Key.Epoch
 	if ours && o.Fenced > s.fenced {
 		s.fenced, s.fencedBy = o.Fenced, o.Key()
 	}
