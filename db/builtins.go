@@ -64,6 +64,15 @@ const (
 // PartDBEntity is the entity :db.part/db, the subject of :db.install/partition.
 const PartDBEntity = datom.ID(0)
 
+// IsBuiltin reports whether the entity is one of those listed here, which no transaction may alter.
+func IsBuiltin(id datom.ID) bool {
+	switch uint64(id) {
+	case datom.PartDB, datom.PartTx, datom.PartUser: // the partitions' entities lie in :db.part/db, whose number is 0
+		return true
+	}
+	return id >= AttrIdent && id < endOfBuiltins
+}
+
 type builtin struct {
 	id    datom.ID
 	ident datom.Keyword

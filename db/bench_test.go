@@ -1,0 +1,303 @@
+package db
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/steledb/stele/datom"
+)
+
+// load makes transactions of the shape of docs/decisions/0001: a new entity with a unique string key of 16 to 24 bytes, in
+// random order, and a text of 24 bytes, and the transaction's instant.
+type load struct {
+	rng *rand.Rand
+	n   uint64 // entities
+	t   uint64
+}
+
+func newLoad() *load { return &load{rng: rand.New(rand.NewPCG(1, 2)), t: 2} }
+
+const benchSeq = 10000
+
+func benchEntity(i uint64) datom.ID { return datom.MakeID(datom.PartUser, benchSeq+i) }
+
+func benchKey(i uint64) string {
+	h := mix(i)
+	return fmt.Sprintf("%016x", h) + "abcdefgh"[:h%9]
+}
+
+func benchNote(i uint64) datom.Value { return datom.String(fmt.Sprintf("a text of %014d", i)) }
+
+func (l *load) begin() *datom.Tx {
+	l.t++
+	ms := 1_700_000_000_000 + int64(l.t/16)
+	return &datom.Tx{T: l.t, Instant: ms, Next: datom.NextIDs{Part: FirstPart, Seq: benchSeq + l.n}, Datoms: append(make([]datom.Datom, 0, 3),
+		datom.Datom{E: datom.TxID(l.t), A: AttrTxInstant, V: datom.InstantMilli(ms), T: l.t, Added: true})}
+}
+
+func (l *load) insert() *datom.Tx {
+	tx := l.begin()
+	e := benchEntity(l.n)
+	tx.Datoms = append(tx.Datoms,
+		datom.Datom{E: e, A: aName, V: datom.String(benchKey(l.n)), T: l.t, Added: true},
+		datom.Datom{E: e, A: aNote, V: benchNote(l.n), T: l.t, Added: true})
+	l.n++
+	tx.Next.Seq++
+	return tx
+}
+
+// stageWith is a stage that holds n inserts.
+func stageWith(n int) (*Stage, *load) {
+	s, l := NewStage(Empty()), newLoad()
+	s.Apply(Bootstrap())
+	s.Apply(userSchema(2))
+	for i := range n {
+		s.Apply(l.insert())
+		if i%20000 == 19999 {
+			s.Snapshot()
+		}
+	}
+	s.Snapshot()
+	s.Wait()
+	return s, l
+}
+
+// sizesToBench is 100 k and, with STELE_BENCH=1M, a million transactions.
+func sizesToBench() []int {
+	if n, err := strconv.Atoi(os.Getenv("STELE_BENCH")); err == nil {
+		return []int{n}
+	}
+	return []int{100_000}
+}
+
+type shape struct {
+	name string
+	do   func(s *Stage, l *load) *datom.Tx
+}
+
+func shapes() []shape {
+	return []shape{
+		{"insert", func(s *Stage, l *load) *datom.Tx {
+			tx := l.insert()
+			if _, ok := s.Lookup(aName, tx.Datoms[1].V); ok {
+				panic("not unique")
+			}
+			return tx
+		}},
+		{"update", func(s *Stage, l *load) *datom.Tx {
+			tx := l.begin()
+			i := l.rng.Uint64N(l.n)
+			e := benchEntity(i)
+			old, _, ok := s.One(e, aNote)
+			if !ok {
+				return tx
+			}
+			tx.Datoms = append(tx.Datoms,
+				datom.Datom{E: e, A: aNote, V: old, T: l.t},
+				datom.Datom{E: e, A: aNote, V: benchNote(i + l.t<<20), T: l.t, Added: true})
+			return tx
+		}},
+		{"retract", func(s *Stage, l *load) *datom.Tx {
+			tx := l.begin()
+			e := benchEntity(l.rng.Uint64N(l.n))
+			for f := range s.Facts(e) {
+				f.T, f.Added = l.t, false
+				tx.Datoms = append(tx.Datoms, f)
+			}
+			return tx
+		}},
+	}
+}
+
+// BenchmarkTx is the cost of one transaction in the stage: its reads, Apply, and its share of a snapshot.
+func BenchmarkTx(b *testing.B) {
+	for _, n := range sizesToBench() {
+		for _, sh := range shapes() {
+			for _, batch := range []int{1, 64, 256} {
+				b.Run(fmt.Sprintf("%s/n=%d/b=%d", sh.name, n, batch), func(b *testing.B) {
+					s, l := stageWith(n)
+					lat := make([]time.Duration, 0, 1<<16)
+					old := make([]DB, 16) // old values that somebody holds
+					runtime.GC()
+					i, k := 0, 0
+					start := time.Now()
+					b.ReportAllocs()
+					for b.Loop() {
+						s.Apply(sh.do(s, l))
+						if i++; i == batch {
+							old[k%16] = s.Snapshot()
+							i, k = 0, k+1
+							now := time.Now()
+							lat = append(lat, now.Sub(start))
+							start = now
+						}
+					}
+					b.StopTimer()
+					s.Snapshot()
+					s.Wait()
+					runtime.KeepAlive(old)
+					if len(lat) > 1000 {
+						slices.Sort(lat)
+						b.ReportMetric(float64(lat[len(lat)*999/1000].Microseconds()), "p99.9-us/batch")
+						b.ReportMetric(float64(lat[len(lat)-1].Microseconds()), "max-us/batch")
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkReplay is bulk recovery: Apply, and a snapshot every 64 k datoms.
+func BenchmarkReplay(b *testing.B) {
+	for _, n := range sizesToBench() {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l := newLoad()
+			txs := make([]*datom.Tx, n)
+			for i := range txs {
+				txs[i] = l.insert()
+			}
+			runtime.GC()
+			b.ResetTimer()
+			for range b.N {
+				s := NewStage(Empty())
+				s.Apply(Bootstrap())
+				s.Apply(userSchema(2))
+				for i, tx := range txs {
+					s.Apply(tx)
+					if i%21845 == 21844 {
+						s.Snapshot()
+					}
+				}
+				s.Snapshot()
+				s.Wait()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(3*n), "ns/datom")
+		})
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkHeap is the live heap of a value, in all indexes, and with what the stage keeps beside it.
+func BenchmarkHeap(b *testing.B) {
+	for _, n := range sizesToBench() {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for range b.N {
+				before := heap()
+				s, _ := stageWith(n)
+				d := s.Snapshot()
+				both := heap()
+				runtime.KeepAlive(s)
+				s = nil
+				one := heap()
+				runtime.KeepAlive(d)
+				b.ReportMetric(float64(one-before)/float64(3*n), "B/datom")
+				b.ReportMetric(float64(both-before)/float64(3*n), "B/datom+stage")
+			}
+		})
+	}
+}
+
+// BenchmarkRead is reads of a value, alone and beside a writer that inserts and updates.
+func BenchmarkRead(b *testing.B) {
+	for _, n := range sizesToBench() {
+		s, l := stageWith(n)
+		// A few batches more, so that every kind of run is there.
+		for range 300 {
+			for range 64 {
+				s.Apply(l.insert())
+			}
+			s.Snapshot()
+		}
+		d := s.Snapshot()
+		reads := func(b *testing.B, suffix string, d func() DB) {
+			rng := rand.New(rand.NewPCG(3, 4))
+			b.Run("lookup"+suffix, func(b *testing.B) {
+				for b.Loop() {
+					if _, ok := d().Lookup(aName, datom.String(benchKey(rng.Uint64N(uint64(n))))); !ok {
+						b.Fatal("missing")
+					}
+				}
+			})
+			b.Run("miss"+suffix, func(b *testing.B) {
+				for b.Loop() {
+					if _, ok := d().Lookup(aName, datom.String(benchKey(1<<40+rng.Uint64()))); ok {
+						b.Fatal("found")
+					}
+				}
+			})
+			b.Run("entity"+suffix, func(b *testing.B) {
+				for b.Loop() {
+					k := 0
+					for range d().Datoms(EAVT, benchEntity(rng.Uint64N(uint64(n)))) {
+						k++
+					}
+					if k != 2 {
+						b.Fatal(k)
+					}
+				}
+			})
+			b.Run("scan"+suffix, func(b *testing.B) {
+				k := 0
+				for b.Loop() {
+					for range d().Datoms(AEVT, aNote) {
+						k++
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(k), "ns/datom")
+			})
+			b.Run("asof-entity"+suffix, func(b *testing.B) {
+				for b.Loop() {
+					k := 0
+					for range d().AsOf(l.t/2).Datoms(EAVT, benchEntity(rng.Uint64N(uint64(n)/3))) {
+						k++
+					}
+					if k != 2 {
+						b.Fatal(k)
+					}
+				}
+			})
+		}
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			reads(b, "", func() DB { return d })
+			b.Run("stage-hit", func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(3, 4))
+				for b.Loop() {
+					if _, ok := s.Lookup(aName, datom.String(benchKey(rng.Uint64N(uint64(n))))); !ok {
+						b.Fatal("missing")
+					}
+				}
+			})
+			b.Run("stage-miss", func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(3, 4))
+				for b.Loop() {
+					if _, ok := s.Lookup(aName, datom.String(benchKey(1<<40+rng.Uint64()))); ok {
+						b.Fatal("found")
+					}
+				}
+			})
+			b.Run("stage-one", func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(3, 4))
+				for b.Loop() {
+					if _, _, ok := s.One(benchEntity(rng.Uint64N(uint64(n))), aNote); !ok {
+						b.Fatal("missing")
+					}
+				}
+			})
+		})
+		s.Wait()
+	}
+}
