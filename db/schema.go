@@ -158,6 +158,9 @@ func schemaAttr(a datom.ID) bool {
 	return false
 }
 
+// IsSchemaAttr reports whether datoms of the attribute can change a Schema: a transaction that has any is a batch of its own.
+func IsSchemaAttr(a datom.ID) bool { return schemaAttr(a) }
+
 // advance is the schema after a transaction, s itself if that changed nothing, and whether an attribute changed. facts
 // gives an entity's current facts after the transaction.
 func (s *Schema) advance(datoms []datom.Datom, facts func(datom.ID) iter.Seq[datom.Datom]) (*Schema, bool) {
