@@ -3,8 +3,6 @@ package tx
 import (
 	"fmt"
 	"strings"
-
-	"github.com/steledb/stele/datom"
 )
 
 // Kind is why a transaction was refused. The order of kinds is that in which faults of one phase are reported.
@@ -137,11 +135,3 @@ const (
 	ErrLimitExceeded         = sentinel(LimitExceeded)
 	ErrMalformed             = sentinel(Malformed)
 )
-
-// describe names an attribute in a message.
-func describe(ident datom.Keyword, id datom.ID) string {
-	if ident != "" {
-		return ident.String()
-	}
-	return "the attribute " + id.String()
-}

@@ -9,5 +9,22 @@ type Limits struct {
 	Bytes      int // all values of the transaction together
 }
 
-// DefaultLimits are generous for a transaction and far below what would hurt a server.
+// DefaultLimits are generous for a transaction and far below what would hurt a server. It is a constant in all but name.
 var DefaultLimits = Limits{ValueBytes: 4 << 20, Datoms: 4 << 20, Depth: 64, Bytes: 256 << 20}
+
+func (l Limits) orDefault() Limits {
+	d := DefaultLimits
+	if l.ValueBytes > 0 {
+		d.ValueBytes = l.ValueBytes
+	}
+	if l.Datoms > 0 {
+		d.Datoms = l.Datoms
+	}
+	if l.Depth > 0 {
+		d.Depth = l.Depth
+	}
+	if l.Bytes > 0 {
+		d.Bytes = l.Bytes
+	}
+	return d
+}

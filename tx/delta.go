@@ -1,0 +1,491 @@
+package tx
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/db"
+)
+
+// fact is one assertion or retraction as the user meant it: written out, or what a value-less retract, retractEntity or cas
+// comes to. Conflicts are judged on these, before no-ops are dropped.
+type fact struct {
+	e   datom.ID
+	a   *db.Attribute
+	v   datom.Value
+	add bool
+	pos int32
+}
+
+func (f *fact) compare(g *fact) int {
+	if c := cmp.Compare(f.e, g.e); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(f.a.ID, g.a.ID); c != 0 {
+		return c
+	}
+	if c := datom.Compare(f.v, g.v); c != 0 {
+		return c
+	}
+	switch {
+	case f.add == g.add:
+		return cmp.Compare(f.pos, g.pos)
+	case g.add:
+		return -1
+	}
+	return 1
+}
+
+// hand is a composite that was asserted or retracted by hand. It adds no datom, but must be what its constituents make.
+type hand struct {
+	fact
+	made datom.Value // nil: nothing
+}
+
+// state turns the ops into facts, reading what is stored where their meaning depends on it.
+func (p *Preparer) state() {
+	for i := range p.p.ops {
+		o := &p.p.ops[i]
+		switch o.kind {
+		case opAdd, opRetract:
+			f := fact{e: p.res[o.e].id, a: o.a, v: o.v, add: o.kind == opAdd, pos: o.pos}
+			if o.ref != noRef {
+				f.v = p.resolvedValue(o.v, o.ref)
+			}
+			p.facts = append(p.facts, f)
+		case opRetractAll:
+			p.retractAll(p.res[o.e].id, o.a, o.pos)
+		case opRetractEntity:
+			if p.res[o.e].state != stateMissing {
+				p.retractEntity(p.res[o.e].id, o.pos)
+			}
+		case opCAS:
+			p.cas(o)
+		case opEnsure:
+			p.checks = append(p.checks, ensured{p.res[o.e].id, p.res[o.ref].id, o.pos})
+		}
+	}
+}
+
+// resolvedValue is a value once every ent stands for an id.
+func (p *Preparer) resolvedValue(v datom.Value, ref int32) datom.Value {
+	switch {
+	case isEntityRef(ref):
+		return datom.Ref(p.res[ref].id)
+	case isTupleRef(ref):
+		t := p.p.tuples[tupleIndex(ref)]
+		for i, e := range t.ents[:t.n] {
+			if e != noRef {
+				t.elems[i] = datom.Ref(p.res[e].id)
+			}
+		}
+		v, _ = datom.Tuple(t.elems[:t.n]...) // the compiler checked the elements
+	}
+	return v
+}
+
+func (p *Preparer) retractAll(e datom.ID, a *db.Attribute, pos int32) {
+	if p.isNew(e) {
+		return
+	}
+	if !a.Many {
+		if v, _, ok := p.st.One(e, a.ID); ok {
+			p.facts = append(p.facts, fact{e: e, a: a, v: v, pos: pos})
+		}
+		return
+	}
+	for v := range p.st.Values(e, a.ID) {
+		p.facts = append(p.facts, fact{e: e, a: a, v: v, pos: pos})
+	}
+}
+
+// retractEntity retracts what is stored about an entity, what refers to it, and its components.
+func (p *Preparer) retractEntity(e datom.ID, pos int32) {
+	if p.seen == nil {
+		p.seen = map[datom.ID]bool{}
+	}
+	p.stack = append(p.stack[:0], e)
+	for len(p.stack) > 0 {
+		e := p.stack[len(p.stack)-1]
+		p.stack = p.stack[:len(p.stack)-1]
+		if p.seen[e] || p.isNew(e) {
+			continue
+		}
+		p.seen[e] = true
+		for d := range p.st.Facts(e) {
+			if a := p.gone(d, pos); a != nil && a.Component {
+				p.stack = append(p.stack, d.V.Ref())
+			}
+		}
+		for d := range p.st.Referrers(e) {
+			p.gone(d, pos)
+		}
+	}
+}
+
+// gone retracts a stored fact. Composites follow from their constituents.
+func (p *Preparer) gone(d datom.Datom, pos int32) *db.Attribute {
+	a := p.s.Attr(d.A)
+	if a != nil && len(a.TupleAttrs) == 0 {
+		p.facts = append(p.facts, fact{e: d.E, a: a, v: d.V, pos: pos})
+	}
+	return a
+}
+
+func (p *Preparer) cas(o *op) {
+	e, old := p.res[o.e].id, &p.p.olds[o.old]
+	if o.a.Many {
+		p.fault(phaseCAS, CASCardinality, o.pos, attrName(o.a), datom.Value{}, p.name(e), fmt.Sprintf(":db/cas needs an attribute of cardinality one, and %s has "+
+			"many; use :db/add and :db/retract", attrName(o.a)))
+		return
+	}
+	want := p.resolvedValue(old.v, old.ref)
+	v := p.resolvedValue(o.v, o.ref)
+	found, _, ok := p.st.One(e, o.a.ID)
+	if ok == old.none || ok && found != want {
+		is := "has no value"
+		if ok {
+			is = "is " + p.show(found)
+		}
+		expected := "no value"
+		if !old.none {
+			expected = p.show(want)
+		}
+		p.fault(phaseCAS, CASFailed, o.pos, attrName(o.a), v, p.name(e), fmt.Sprintf("%s of %s was expected to be %s, but %s; read it again and decide anew",
+			attrName(o.a), p.name(e), expected, is))
+		return
+	}
+	if !old.none && want != v {
+		p.facts = append(p.facts, fact{e: e, a: o.a, v: want, pos: o.pos})
+	}
+	p.facts = append(p.facts, fact{e: e, a: o.a, v: v, add: true, pos: o.pos})
+}
+
+// delta finds conflicts and works out the exact datoms: what changes nothing is dropped, what is replaced is retracted,
+// composites follow their constituents.
+func (p *Preparer) delta() {
+	sortFacts(p.facts)
+	for i := 0; i < len(p.facts); {
+		e := p.facts[i].e
+		j := i + 1
+		for j < len(p.facts) && p.facts[j].e == e {
+			j++
+		}
+		p.entityDelta(e, p.facts[i:j])
+		i = j
+	}
+}
+
+// sortFacts sorts by entity, attribute, value. Most transactions are sorted already, or small.
+func sortFacts(fs []fact) {
+	if len(fs) > 16 {
+		slices.SortFunc(fs, func(f, g fact) int { return f.compare(&g) })
+		return
+	}
+	for i := 1; i < len(fs); i++ {
+		for j := i; j > 0 && fs[j].compare(&fs[j-1]) < 0; j-- {
+			fs[j], fs[j-1] = fs[j-1], fs[j]
+		}
+	}
+}
+
+// entityDelta is delta for one entity.
+func (p *Preparer) entityDelta(e datom.ID, fs []fact) {
+	isNew := p.isNew(e)
+	hand, composite := len(p.hand), false
+	for i := 0; i < len(fs); {
+		a := fs[i].a
+		j := i + 1
+		for j < len(fs) && fs[j].a == a {
+			j++
+		}
+		g := fs[i:j]
+		i = j
+		switch {
+		case len(g) == 1 && isNew && len(a.TupleAttrs) == 0:
+			if g[0].add {
+				p.emit(&g[0])
+			}
+		case p.conflicts(a, g):
+		case len(a.TupleAttrs) > 0:
+			p.byHand(g)
+		case a.Many:
+			p.manyDelta(a, g, isNew)
+		default:
+			p.oneDelta(a, g, isNew)
+		}
+		composite = composite || len(a.Composites) > 0
+	}
+	if composite || hand < len(p.hand) {
+		p.compositesDelta(e, fs, p.hand[hand:], isNew)
+	}
+}
+
+// conflicts reports what cannot be meant together.
+func (p *Preparer) conflicts(a *db.Attribute, g []fact) bool {
+	found := false
+	add, retract := -1, -1 // the first of each
+	for i := range g {
+		f := &g[i]
+		if i > 0 && f.v == g[i-1].v {
+			if f.add != g[i-1].add {
+				found = true
+				p.fault(phaseConflicts, DatomsConflict, min(f.pos, g[i-1].pos), attrName(a), p.sortable(f.v), p.name(f.e), fmt.Sprintf("%s %s of %s is both asserted and retracted; "+
+					"a transaction is a set, without before and after", attrName(a), p.show(f.v), p.name(f.e)))
+			}
+			continue
+		}
+		if a.Many {
+			continue
+		}
+		first := &retract
+		if f.add {
+			first = &add
+		}
+		if *first < 0 {
+			*first = i
+			continue
+		}
+		found = true
+		done := "retracted"
+		if f.add {
+			done = "asserted"
+		}
+		x := &g[*first]
+		p.fault(phaseConflicts, DatomsConflict, min(f.pos, x.pos), attrName(a), p.sortable(x.v), p.name(f.e), fmt.Sprintf("%s of %s, of cardinality one, has two values %s: %s and %s",
+			attrName(a), p.name(f.e), done, p.show(x.v), p.show(f.v)))
+	}
+	return found
+}
+
+// oneDelta is the delta of one attribute of cardinality one, free of conflicts: at most one value asserted, one retracted.
+func (p *Preparer) oneDelta(a *db.Attribute, g []fact, isNew bool) {
+	var add *fact
+	for i := range g {
+		if g[i].add {
+			add = &g[i]
+		}
+	}
+	var old datom.Value
+	var has bool
+	if !isNew {
+		old, _, has = p.st.One(g[0].e, a.ID)
+	}
+	retracted := false
+	if has {
+		for i := range g {
+			if !g[i].add && g[i].v == old && !retracted {
+				p.emit(&g[i])
+				retracted = true
+			}
+		}
+	}
+	if add == nil || has && old == add.v {
+		return
+	}
+	if has && !retracted {
+		p.emit(&fact{e: add.e, a: a, v: old, pos: add.pos})
+	}
+	p.emit(add)
+}
+
+// manyDelta is the delta of one attribute of cardinality many, free of conflicts.
+func (p *Preparer) manyDelta(a *db.Attribute, g []fact, isNew bool) {
+	for i := range g {
+		f := &g[i]
+		if i > 0 && f.v == g[i-1].v {
+			continue
+		}
+		if has := !isNew && p.st.Has(f.e, a.ID, f.v); has != f.add {
+			p.emit(f)
+		}
+	}
+}
+
+// emitted is a datom of the delta, as an index into Preparer.out, and where what made it stood.
+type emitted struct {
+	out, pos int32
+}
+
+// emit adds a datom to the delta, and notes what is to be checked about it. The instant of this transaction is kept apart.
+func (p *Preparer) emit(f *fact) {
+	if builtin(f.a.ID) {
+		if f.a.ID == db.AttrTxInstant && f.e == p.txID {
+			p.given, p.hasGiven, p.givenPos = f.v.InstantMilli(), true, f.pos
+			return
+		}
+		p.reserved = append(p.reserved, emitted{int32(len(p.out)), f.pos})
+	}
+	if f.add && f.a.Unique != db.NotUnique {
+		p.uniq = append(p.uniq, emitted{int32(len(p.out)), f.pos})
+	}
+	if f.add && len(f.a.Preds) > 0 {
+		p.preds = append(p.preds, emitted{int32(len(p.out)), f.pos})
+	}
+	p.out = append(p.out, datom.Datom{E: f.e, A: f.a.ID, V: f.v, T: p.basis + 1, Added: f.add})
+}
+
+// byHand notes composites written by hand.
+func (p *Preparer) byHand(g []fact) {
+	for i := range g {
+		if i == 0 || g[i].v != g[i-1].v {
+			p.hand = append(p.hand, hand{fact: g[i]})
+		}
+	}
+}
+
+// compositesDelta brings the composites of e up to date with fs, the facts stated about it, and checks those written by hand.
+func (p *Preparer) compositesDelta(e datom.ID, fs []fact, byHand []hand, isNew bool) {
+	if p.flt.any() {
+		return // what the constituents are is not known
+	}
+	p.comps = p.comps[:0]
+	for i := range fs {
+		if i > 0 && fs[i].a == fs[i-1].a {
+			continue
+		}
+		for _, id := range fs[i].a.Composites {
+			if !slices.Contains(p.comps, id) {
+				p.comps = append(p.comps, id)
+			}
+		}
+	}
+	slices.Sort(p.comps)
+	for _, id := range p.comps {
+		a := p.s.Attr(id)
+		made := p.made(e, a, fs, isNew)
+		var old datom.Value
+		if !isNew {
+			old, _, _ = p.st.One(e, id)
+		}
+		if made == old {
+			continue
+		}
+		pos := p.constituentPos(a, fs)
+		if !old.IsNil() {
+			p.emit(&fact{e: e, a: a, v: old, pos: pos})
+		}
+		if !made.IsNil() {
+			p.emit(&fact{e: e, a: a, v: made, add: true, pos: pos})
+		}
+	}
+	for i := range byHand {
+		h := &byHand[i]
+		if made := p.made(e, h.a, fs, isNew); made != h.v {
+			makes := "nothing, since none of them has a value"
+			if !made.IsNil() {
+				makes = p.show(made)
+			}
+			p.fault(phaseConflicts, DatomsConflict, h.pos, attrName(h.a), p.sortable(h.v), p.name(e), fmt.Sprintf("%s of %s is given as %s, but its constituents make it %s; "+
+				"a composite follows from its constituents: change those", attrName(h.a), p.name(e), p.show(h.v), makes))
+		}
+	}
+}
+
+// constituentPos is where the first fact about a constituent stood.
+func (p *Preparer) constituentPos(a *db.Attribute, fs []fact) int32 {
+	pos := int32(-1)
+	for i := range fs {
+		if slices.Contains(a.TupleAttrs, fs[i].a.ID) && (pos < 0 || fs[i].pos < pos) {
+			pos = fs[i].pos
+		}
+	}
+	return pos
+}
+
+// made is what the constituents make of a composite of e, after the transaction; nil if none has a value.
+func (p *Preparer) made(e datom.ID, a *db.Attribute, fs []fact, isNew bool) datom.Value {
+	var elems [datom.MaxTuple]datom.Value
+	n := min(len(a.TupleAttrs), datom.MaxTuple)
+	some := false
+	for i, id := range a.TupleAttrs[:n] {
+		elems[i] = p.valueAfter(e, id, fs, isNew)
+		some = some || !elems[i].IsNil()
+	}
+	if !some {
+		return datom.Value{}
+	}
+	v, _ := datom.Tuple(elems[:n]...)
+	return v
+}
+
+// valueAfter is the value of an attribute of cardinality one after the transaction; nil if there is none. fs are the facts stated
+// about e, sorted and free of conflicts.
+func (p *Preparer) valueAfter(e, a datom.ID, fs []fact, isNew bool) datom.Value {
+	i, _ := slices.BinarySearchFunc(fs, a, func(f fact, a datom.ID) int { return cmp.Compare(f.a.ID, a) })
+	g := fs[i:]
+	for j := range g {
+		if g[j].a.ID != a {
+			g = g[:j]
+			break
+		}
+		if g[j].add {
+			return g[j].v
+		}
+	}
+	if isNew {
+		return datom.Value{}
+	}
+	v, _, ok := p.st.One(e, a)
+	if !ok || slices.ContainsFunc(g, func(f fact) bool { return f.v == v }) {
+		return datom.Value{}
+	}
+	return v
+}
+
+// unique checks that every unique value asserted is held by one entity after the transaction.
+func (p *Preparer) unique() {
+	for _, u := range p.uniq {
+		d := &p.out[u.out]
+		if p.up.absent(d.A, d.V) {
+			continue
+		}
+		holder, ok := p.st.Lookup(d.A, d.V)
+		if !ok || holder == d.E || p.retracts(holder, d.A, d.V) {
+			continue
+		}
+		p.uniqueConflict(d, u.pos, holder)
+	}
+	if len(p.uniq) < 2 {
+		return
+	}
+	slices.SortFunc(p.uniq, func(x, y emitted) int {
+		a, b := &p.out[x.out], &p.out[y.out]
+		return cmp.Or(cmp.Compare(a.A, b.A), datom.Compare(a.V, b.V), cmp.Compare(a.E, b.E))
+	})
+	for i := 1; i < len(p.uniq); i++ {
+		a, b := &p.out[p.uniq[i-1].out], &p.out[p.uniq[i].out]
+		if a.A == b.A && a.V == b.V {
+			p.uniqueConflict(a, min(p.uniq[i-1].pos, p.uniq[i].pos), b.E)
+		}
+	}
+}
+
+// retracts reports whether the delta retracts a fact of a unique attribute.
+func (p *Preparer) retracts(e, a datom.ID, v datom.Value) bool {
+	if p.freed == nil {
+		p.freed = map[datom.Datom]bool{}
+		for i := range p.out {
+			if d := &p.out[i]; !d.Added && p.s.Attr(d.A).Unique != db.NotUnique {
+				p.freed[*d] = true
+			}
+		}
+	}
+	return p.freed[datom.Datom{E: e, A: a, V: v, T: p.basis + 1}]
+}
+
+func (p *Preparer) uniqueConflict(d *datom.Datom, pos int32, other datom.ID) {
+	a := p.s.Attr(d.A)
+	x, y := p.name(d.E), p.name(other)
+	if compareNames(y, x) < 0 {
+		x, y = y, x
+	}
+	hint := ""
+	if a.Unique == db.UniqueIdentity && (p.isNew(d.E) != p.isNew(other)) {
+		hint = "; to say more about the entity that has it, use a tempid or a lookup ref"
+	}
+	p.fault(phaseUnique, UniqueConflict, pos, attrName(a), p.sortable(d.V), x, fmt.Sprintf("%s %s would belong to both %s and %s, but the attribute is unique%s",
+		attrName(a), p.show(d.V), x, y, hint))
+}

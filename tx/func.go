@@ -1,0 +1,117 @@
+package tx
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/db"
+)
+
+// Func is a transaction function: from the value before the transaction and its arguments it makes transaction data, which stands
+// in place of the call. It may contain further calls. It must depend on nothing else and must end soon after ctx does; it runs
+// on the goroutine that prepares every transaction. An error or a panic refuses the transaction as [ErrFunctionFailed].
+type Func func(ctx context.Context, before db.DB, args []any) (Data, error)
+
+// AttrPred judges a value that is asserted of an attribute: nil, or why it is refused. What holds for [Func] holds for it.
+type AttrPred func(ctx context.Context, v datom.Value) error
+
+// EntityPred judges an entity as it is after the transaction: nil, or why it is refused. What holds for [Func] holds for it.
+type EntityPred func(ctx context.Context, after db.DB, e datom.ID) error
+
+// expansion is a run of transaction functions until no call is left.
+type expansion struct {
+	p      *Preparer
+	before db.DB
+	out    Data
+	at     []Pos
+	calls  int
+}
+
+// expand puts what transaction functions return in the place of their calls. Every form keeps the position of the form that the
+// user wrote.
+func (p *Preparer) expand(d Data) (Data, []Pos, error) {
+	x := expansion{p: p, before: p.st.View()}
+	for i, f := range d {
+		x.form(f, Pos{Form: i + 1}, 0)
+	}
+	return x.out, x.at, p.flt.upTo(phaseFunctions)
+}
+
+func (x *expansion) form(f Form, pos Pos, depth int) {
+	l, ok := f.(List)
+	if !ok || builtinOp(l.Op) {
+		x.out, x.at = append(x.out, f), append(x.at, pos)
+		return
+	}
+	if depth == 0 {
+		pos.Line, pos.Column = l.Pos.Line, l.Pos.Column
+	}
+	refuse := func(k Kind, msg string, err error) {
+		x.p.flt.add(phaseFunctions, &fault{Error: Error{Kind: k, Pos: pos, Attr: l.Op.String(), Msg: msg, Err: err}})
+	}
+	fn, ok := x.p.env.Functions[l.Op]
+	switch x.calls++; {
+	case !ok:
+		refuse(UnknownFunction, fmt.Sprintf("there is no transaction function %s; functions are registered with the transactor (Options.Functions)", l.Op), nil)
+		return
+	case depth >= x.p.lim.Depth:
+		refuse(LimitExceeded, fmt.Sprintf("calls of transaction functions are nested more than %d deep", x.p.lim.Depth), nil)
+		return
+	case x.calls > x.p.lim.Datoms || len(x.out) > x.p.lim.Datoms:
+		x.p.flt.add(phaseFunctions, &fault{Error: Error{Kind: LimitExceeded, Msg: fmt.Sprintf("transaction functions make more than %d forms; split the transaction", x.p.lim.Datoms)}})
+		return
+	}
+	d, err := x.call(fn, l.Args)
+	if err != nil {
+		refuse(FunctionFailed, fmt.Sprintf("the transaction function %s failed: %s", l.Op, clip(err.Error())), err)
+		return
+	}
+	for _, f := range d {
+		if l, ok := f.(List); ok {
+			l.Pos = pos
+			f = l
+		}
+		x.form(f, pos, depth+1)
+	}
+}
+
+func (x *expansion) call(fn Func, args []any) (d Data, err error) {
+	defer contain(&err)
+	ctx := x.p.env.context()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return fn(ctx, x.before, natural(args))
+}
+
+// natural is the arguments as a function gets them: none is Untyped.
+func natural(args []any) []any {
+	out := make([]any, len(args))
+	for i, a := range args {
+		out[i] = untyped(a, datom.KindNil)
+	}
+	return out
+}
+
+// contain makes an error of a panic.
+func contain(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("panic: %v", r)
+	}
+}
+
+func (e *Env) context() context.Context {
+	if e.Context == nil {
+		return context.Background()
+	}
+	return e.Context
+}
+
+func builtinOp(k datom.Keyword) bool {
+	switch k {
+	case OpAdd, OpRetract, OpRetractEntity, OpRetractEntityOld, OpCAS, OpCASOld, OpEnsure, OpExcise:
+		return true
+	}
+	return false
+}
