@@ -29,11 +29,25 @@ const benchSeq = 10000
 func benchEntity(i uint64) datom.ID { return datom.MakeID(datom.PartUser, benchSeq+i) }
 
 func benchKey(i uint64) string {
+	var b [24]byte
 	h := mix(i)
-	return fmt.Sprintf("%016x", h) + "abcdefgh"[:h%9]
+	copy(b[16:], "abcdefgh")
+	hex(b[:16], h)
+	return string(b[:16+h%9])
 }
 
-func benchNote(i uint64) datom.Value { return datom.String(fmt.Sprintf("a text of %014d", i)) }
+func benchNote(i uint64) datom.Value {
+	var b [24]byte
+	copy(b[:], "a text of ______")
+	hex(b[8:], i)
+	return datom.String(string(b[:]))
+}
+
+func hex(b []byte, n uint64) {
+	for i := range 16 {
+		b[i] = "0123456789abcdef"[n>>(60-4*i)&15]
+	}
+}
 
 func (l *load) begin() *datom.Tx {
 	l.t++

@@ -46,7 +46,7 @@ func makePart(l0, frozen, levels []*run) *part {
 
 // push adds a run that is newer than all others. Like a carry in a binary counter, it swallows the newest runs that are not
 // larger than what was gathered so far, in one merge. What that moves to history is returned.
-func (p *part) push(r *run, annihilate bool, sz sizes) (*part, *run) {
+func (p *part) push(r *run, annihilate bool, sz sizes, with *builders) (*part, *run) {
 	size, k := r.n, 0
 	for k < len(p.l0) && p.l0[k].n < 2*size {
 		size += p.l0[k].n
@@ -54,7 +54,7 @@ func (p *part) push(r *run, annihilate bool, sz sizes) (*part, *run) {
 	}
 	var hist *run
 	if k > 0 {
-		r, hist = mergeRuns(append([]*run{r}, p.l0[:k]...), annihilate, sz.chunk)
+		r, hist = mergeRuns(append([]*run{r}, p.l0[:k]...), annihilate, with)
 	}
 	l0, frozen := p.l0[k:], p.frozen
 	switch {
@@ -118,7 +118,7 @@ func (p *part) plan(sz sizes) *job {
 
 func (j *job) run(sz sizes) {
 	defer close(j.done)
-	j.cur, j.hist = mergeRuns(j.in, j.part == 0, sz.chunk)
+	j.cur, j.hist = mergeRuns(j.in, j.part == 0, newBuilders(sz.chunk))
 }
 
 // install puts a job's result in the place of what it was made from.
@@ -133,25 +133,16 @@ func (p *part) install(j *job) *part {
 
 // buildRun sorts a batch's keys into a run. Pairs of an assertion and the retraction that ended it are put into hist.
 // The keys lie one after the other in arena; ends holds the end of each.
-func buildRun(arena []byte, ends []int, annihilate bool, minT, maxT uint64, sz sizes) (cur, hist *run) {
+func buildRun(arena []byte, ends []int, annihilate bool, minT, maxT uint64, sorter *sorter, with *builders) (cur, hist *run) {
 	if len(ends) == 0 {
 		return nil, nil
 	}
-	refs := sortKeys(arena, ends)
-	b := newBuilder(sz.chunk)
-	if n := len(arena) + 2*len(ends) + chunkTrailer; n < sz.chunk {
-		b.buf = make([]byte, 0, n)
-	}
-	b.ends = make([]uint16, 0, min(len(ends), sz.chunk/16))
-	var h *builder
+	b, h := &with.cur, &with.hist
 	var held []byte // a key that the next one may annihilate
-	for _, ref := range refs {
-		k := arena[ref.start:ref.end]
+	for _, i := range sorter.sort(arena, ends) {
+		k := keyAt(arena, ends, int(i))
 		if held != nil {
 			if keyAdded(k) && string(group(k)) == string(group(held)) {
-				if h == nil {
-					h = newBuilder(sz.chunk)
-				}
 				h.add(held)
 				h.add(k)
 				held = nil
@@ -169,9 +160,5 @@ func buildRun(arena []byte, ends []int, annihilate bool, minT, maxT uint64, sz s
 	if held != nil {
 		b.add(held)
 	}
-	cur = b.run(minT, maxT)
-	if h != nil {
-		hist = h.run(minT, maxT)
-	}
-	return cur, hist
+	return b.run(minT, maxT), h.run(minT, maxT)
 }

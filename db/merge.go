@@ -11,13 +11,13 @@ import (
 // it would be empty.
 //
 // Chunks that lie between two keys of the other runs are taken over by pointer, so the cost follows what overlaps.
-func mergeRuns(in []*run, annihilate bool, target int) (cur, hist *run) {
+func mergeRuns(in []*run, annihilate bool, with *builders) (cur, hist *run) {
 	minT, maxT := uint64(math.MaxUint64), uint64(0)
 	cs := make([]cursor, 0, len(in))
 	order := make([]*cursor, 0, len(in))
 	for _, r := range in {
 		if r.upTo != 0 {
-			if r = r.bounded(target); r == nil {
+			if r = r.bounded(&with.hist); r == nil {
 				continue
 			}
 		}
@@ -31,8 +31,7 @@ func mergeRuns(in []*run, annihilate bool, target int) (cur, hist *run) {
 	for i := len(order) - 2; i >= 0; i-- {
 		sinkFrom(order, i)
 	}
-	b := newBuilder(target)
-	var h *builder
+	b, h := &with.cur, &with.hist
 	for len(order) > 1 {
 		m, s := order[0], order[1]
 		// The keys of m below s's: from m.i to j, within m's chunk.
@@ -48,9 +47,6 @@ func mergeRuns(in []*run, annihilate bool, target int) (cur, hist *run) {
 		pair := annihilate && !keyAdded(last) && keyAdded(s.key) && bytes.Equal(group(last), group(s.key))
 		switch {
 		case pair:
-			if h == nil {
-				h = newBuilder(target)
-			}
 			b.addRange(m.ch, m.i, j-1, m.n)
 			h.add(last)
 			h.add(s.key)
@@ -76,11 +72,7 @@ func mergeRuns(in []*run, annihilate bool, target int) (cur, hist *run) {
 			b.addChunk(m.r.chunks[m.c])
 		}
 	}
-	cur = b.run(minT, maxT)
-	if h != nil {
-		hist = h.run(minT, maxT)
-	}
-	return cur, hist
+	return b.run(minT, maxT), h.run(minT, maxT)
 }
 
 // settle puts the cursor at i, which has moved, where it belongs, or takes it out if it is at its end.
@@ -100,13 +92,12 @@ func sinkFrom(o []*cursor, i int) {
 }
 
 // bounded is the run without what its upTo hides, as a run of its own.
-func (r *run) bounded(target int) *run {
+func (r *run) bounded(b *builder) *run {
 	if r.maxT <= r.upTo {
 		c := *r
 		c.upTo = 0
 		return &c
 	}
-	b := newBuilder(target)
 	for _, c := range r.chunks {
 		n := c.len()
 		for i := range n {
@@ -124,11 +115,10 @@ func keyVisible(k []byte, upTo uint64) bool {
 }
 
 // without is the run without the keys that begin with prefix; nil if there are no others.
-func (r *run) without(prefix []byte, target int) *run {
+func (r *run) without(prefix []byte, b *builder) *run {
 	if bytes.Compare(r.last, prefix) < 0 || bytes.Compare(r.first, prefix) > 0 && !bytes.HasPrefix(r.first, prefix) {
 		return r
 	}
-	b := newBuilder(target)
 	for _, c := range r.chunks {
 		n := c.len()
 		i := c.search(prefix, 0, n)

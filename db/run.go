@@ -128,27 +128,28 @@ func (r *run) find(key []byte) int {
 	return max(i-1, 0)
 }
 
-// builder makes a run of keys that are added in order.
+// builder makes runs of keys that are added in order, one run after the other. Its memory stays with it.
 type builder struct {
 	target int // bytes of a chunk
 	chunks []chunk
 	buf    []byte // keys of the next chunk
 	ends   []uint16
-	size   int // of buf, with ends
 	n      int
 }
 
 const chunkTrailer = 2
 
-func newBuilder(target int) *builder { return &builder{target: target} }
+// builders is what a merge needs: one for what stays current, one for what goes to history.
+type builders struct{ cur, hist builder }
+
+func newBuilders(target int) *builders {
+	return &builders{builder{target: target}, builder{target: target}}
+}
 
 // add appends one key.
 func (b *builder) add(key []byte) {
 	if len(b.ends) > 0 && len(b.buf)+len(key)+2*len(b.ends)+2+chunkTrailer > b.target {
 		b.flush()
-	}
-	if b.buf == nil {
-		b.buf = make([]byte, 0, b.target)
 	}
 	b.buf = append(b.buf, key...)
 	b.ends = append(b.ends, uint16(len(b.buf)))
@@ -168,6 +169,9 @@ func (b *builder) flush() {
 	b.buf = binary.LittleEndian.AppendUint16(b.buf, uint16(len(b.ends)))
 	b.chunks = append(b.chunks, bytes.Clone(b.buf))
 	b.buf, b.ends = b.buf[:0], b.ends[:0]
+	if cap(b.buf) > 4*b.target { // a large value was here
+		b.buf = nil
+	}
 }
 
 // addRange appends keys i to j of a chunk of n.
@@ -189,9 +193,6 @@ func (b *builder) addRange(c chunk, i, j, n int) {
 			b.add(c.key(i, n))
 			i++
 			continue
-		}
-		if b.buf == nil {
-			b.buf = make([]byte, 0, b.target)
 		}
 		b.buf = append(b.buf, c[start:c.end(m-1, n)]...)
 		b.n += m - i
@@ -252,6 +253,7 @@ func (b *builder) run(minT, maxT uint64) *run {
 			r.heads[i] = makeHead(c.key(0, c.len())[r.prefix:])
 		}
 	}
+	clear(b.chunks)
 	b.chunks, b.n = b.chunks[:0], 0
 	return r
 }

@@ -36,10 +36,15 @@ type Stage struct {
 
 // scratch is memory that one flush leaves to the next.
 type scratch struct {
-	arena []byte
-	ends  []int
-	key   []byte
+	arena  []byte
+	ends   []int
+	key    []byte
+	sorter sorter
+	build  *builders
+	attrs  [attrSlots]*Attribute // of the schema, by the lower bits of their ids
 }
+
+const attrSlots = 64
 
 // keepRecent is how many transactions a snapshot knows without looking into its indexes.
 const keepRecent = 1024
@@ -49,7 +54,7 @@ const keepRecent = 1024
 func NewStage(d DB) *Stage { return newStage(d, defaultSizes()) }
 
 func newStage(d DB, sz sizes) *Stage {
-	s := &Stage{sz: sz, over: overlay{seed: maphash.MakeSeed()}}
+	s := &Stage{sz: sz, over: overlay{seed: maphash.MakeSeed()}, spare: scratch{build: newBuilders(sz.chunk)}}
 	s.Reset(d)
 	return s
 }
@@ -64,7 +69,8 @@ func (s *Stage) Reset(d DB) {
 		s.seen, s.lineage = nil, nil
 	}
 	s.base = base
-	s.schema, s.t, s.instant, s.next = base.schema, base.t, base.instant, base.next
+	s.t, s.instant, s.next = base.t, base.instant, base.next
+	s.setSchema(base.schema)
 	s.recent = slices.Clip(base.recent)
 	s.over.reset()
 	s.job = nil // its result is of no use; it ends by itself
@@ -106,7 +112,7 @@ func (s *Stage) alter(datoms []datom.Datom) {
 	old := s.schema
 	next, attrs := old.advance(datoms, s.Facts)
 	if !attrs {
-		s.schema = next
+		s.setSchema(next)
 		return
 	}
 	var enter, leave, unique []datom.ID
@@ -127,7 +133,7 @@ func (s *Stage) alter(datoms []datom.Datom) {
 	if len(enter)+len(leave)+len(unique) > 0 {
 		s.flush() // by the old schema
 	}
-	s.schema = next
+	s.setSchema(next)
 	s.base = s.base.copy(next)
 	for _, a := range leave {
 		s.dropFromAVET(a)
@@ -177,7 +183,7 @@ func (s *Stage) flush() {
 	s.flushed += len(s.over.log)
 	for ix := range Index(numIndexes) {
 		arena, ends := s.keys(ix)
-		cur, hist := buildRun(arena, ends, true, first, s.t, s.sz)
+		cur, hist := buildRun(arena, ends, true, first, s.t, &s.spare.sorter, s.spare.build)
 		s.push(ix, 0, cur)
 		s.push(ix, 1, hist)
 	}
@@ -203,7 +209,7 @@ func (s *Stage) keys(ix Index) (arena []byte, ends []int) {
 		case AEVT:
 			arena = append(append(append(append(arena, a...), e...), v...), t...)
 		case AVET:
-			if at := s.schema.Attr(s.over.log[i].d.A); at == nil || !at.InAVET() {
+			if at := s.attr(s.over.log[i].d.A); at == nil || !at.InAVET() {
 				continue
 			}
 			arena = append(append(append(append(arena, a...), v...), e...), t...)
@@ -231,8 +237,24 @@ func (s *Stage) see() {
 }
 
 func (s *Stage) isUnique(a datom.ID) bool {
-	at := s.schema.Attr(a)
+	at := s.attr(a)
 	return at != nil && at.Unique != NotUnique
+}
+
+// attr is s.schema.Attr, at a cost that every datom can bear.
+func (s *Stage) attr(a datom.ID) *Attribute {
+	slot := &s.spare.attrs[a%attrSlots]
+	if *slot == nil || (*slot).ID != a {
+		*slot = s.schema.Attr(a)
+	}
+	return *slot
+}
+
+// setSchema makes the schema that of the stage.
+func (s *Stage) setSchema(schema *Schema) {
+	if s.schema != schema {
+		s.schema, s.spare.attrs = schema, [attrSlots]*Attribute{}
+	}
 }
 
 // push adds a run to a part of the base.
@@ -240,7 +262,7 @@ func (s *Stage) push(ix Index, part int, r *run) {
 	if r == nil {
 		return
 	}
-	p, hist := s.base.ix[ix][part].push(r, part == 0, s.sz)
+	p, hist := s.base.ix[ix][part].push(r, part == 0, s.sz, s.spare.build)
 	s.base.ix[ix][part] = p
 	s.push(ix, 1, hist)
 }
@@ -307,7 +329,7 @@ func (s *Stage) addToAVET(a datom.ID) {
 			ends = append(ends, len(arena))
 			return true
 		})
-		return buildRun(arena, ends, part == 0, 0, s.base.t, s.sz)
+		return buildRun(arena, ends, part == 0, 0, s.base.t, &s.spare.sorter, s.spare.build)
 	}
 	cur, ended := build(0)
 	hist, _ := build(1)
@@ -323,7 +345,7 @@ func (s *Stage) dropFromAVET(a datom.ID) {
 	drop := func(runs []*run, keepPlace bool) (out []*run) {
 		for _, r := range runs {
 			if r != nil {
-				r = r.without(prefix, s.sz.chunk)
+				r = r.without(prefix, &s.spare.build.cur)
 			}
 			if r != nil || keepPlace {
 				out = append(out, r)
