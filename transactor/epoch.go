@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/internal/mutant"
 	"github.com/steledb/stele/log"
@@ -331,6 +330,9 @@ func (e *epoch) fly(b *batch) {
 		e.fail(err)
 	}
 	e.flights.ended(b.size)
+	if mutant.Is("out-of-order") && b.failure() == nil {
+		x.deliver(b)
+	}
 	close(b.done)
 }
 
@@ -350,8 +352,8 @@ func (e *epoch) install() (left []*batch) {
 			left = append(left, b)
 			continue
 		}
-		if mutant.Is("out-of-order") && b.obj == nil {
-			x.deliver(b)
+		if mutant.Is("out-of-order") {
+			<-b.done
 			continue
 		}
 		select {

@@ -365,6 +365,27 @@ func TestP10_EveryStoreCallHasADeadline(t *testing.T) {
 	})
 }
 
+// A store that never answers again costs the transactor its epochs, and everybody is told.
+func TestP10_AStoreThatNeverAnswersHangsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, l := w.open(Options{StoreTimeout: 5 * time.Second, Retries: 1, MaxBatch: 1, Depth: 1})
+		mustTransact(t, x, people)
+		l.Freeze()
+		sent, queued := mustSubmit(t, x, person("a", 1)), mustSubmit(t, x, person("b", 1))
+		if _, err := sent.Wait(t.Context()); !errors.Is(err, ErrUnknownOutcome) {
+			t.Errorf("sent: %v", err)
+		}
+		if _, err := queued.Wait(t.Context()); !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnknownOutcome) {
+			t.Errorf("never sent: %v", err)
+		}
+		if _, err := x.Sync(t.Context()); err == nil {
+			t.Error("Sync succeeded")
+		}
+		<-x.Ended()
+	})
+}
+
 func TestP10_CloseReturnsAndAnswersEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

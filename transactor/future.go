@@ -37,9 +37,9 @@ type Future struct {
 type verdict uint8
 
 const (
-	open    verdict = iota
-	staged          // part of a batch
-	refused         // judged, and not answered yet
+	pending verdict = iota // not judged in this epoch
+	staged                 // part of a batch
+	refused                // judged, and not answered yet
 )
 
 // Done is closed once the outcome is known.

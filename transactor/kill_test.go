@@ -86,7 +86,7 @@ func victim(dir string) error {
 	return x.Close(context.Background())
 }
 
-func openFS(dir string) (log.Log, error) { return fs.Open(fs.Options{Dir: dir}) }
+func openFS(dir string) (log.Log, error) { return fs.Open(context.Background(), fs.Options{Dir: dir}) }
 
 // A child transacts from 64 goroutines and is killed with SIGKILL at a random moment, fifty times on one database. After each kill
 // everything that it had printed is there, nothing is there twice, and the chain verifies.

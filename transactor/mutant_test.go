@@ -11,7 +11,7 @@ func TestMutants(t *testing.T) {
 	mutanttest.Run(t, []mutanttest.Mutation{
 		{Name: "skip-fence", What: "answers without a Verify", Run: "TestL7|TestP3"},
 		{Name: "fence-first", What: "the Verify begins before the append", Run: "TestL7"},
-		{Name: "out-of-order", What: "a batch of refusals does not wait for the batches before it, or for its fence", Run: "TestP3"},
+		{Name: "out-of-order", What: "a batch is answered before the ones in front of it", Run: "TestP3"},
 		{Name: "refuse-early", What: "a refusal is answered before what it was judged against is fenced", Run: "TestP3"},
 		{Name: "show-staged", What: "DB() shows a batch when it is closed", Run: "TestP3"},
 		{Name: "forget-stage", What: "a batch is judged without the ones in flight", Run: "TestP2"},

@@ -21,7 +21,7 @@ func TestReportHoldsWhatHappened(t *testing.T) {
 	x, _ := newWorld(t).open(Options{})
 	mustTransact(t, x, people)
 	r := mustTransact(t, x, tx.Data{tx.Map{"db/id": "ann", "p/id": "ann", "p/n": int64(1)}})
-	ann, ok := r.Tempid("ann")
+	ann, ok := r.Tempids.Get("ann")
 	if !ok {
 		t.Fatal("the report does not know the tempid")
 	}

@@ -200,7 +200,7 @@ func (x *Transactor) settle(left []*batch, rest []*Future, cause error) (again [
 	}
 	again = append(again, rest...)
 	for _, f := range again {
-		f.judged, f.prep, f.refusal = open, nil, nil
+		f.judged, f.prep, f.refusal = pending, nil, nil
 	}
 	return again, nil
 }

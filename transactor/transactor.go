@@ -28,7 +28,7 @@ type Transactor struct {
 	term   atomic.Pointer[term]  // the epoch at work
 
 	// Of the run loop and what works for it.
-	installed log.Pos         // the object up to which value reaches
+	installed log.Head        // the object up to which value reaches
 	claims    map[log.ID]bool // every claim that was ever sent
 	barren    int             // epochs in a row without a commit
 	unlock    func() error    // gives back the store's own lock
