@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/fs"
@@ -57,11 +58,46 @@ func Open(ctx context.Context, url string, opt transactor.Options) (*transactor.
 	return transactor.Open(ctx, l, opt)
 }
 
+// OpenReadOnly opens the database that url names for reading, beside its owner: see [transactor.OpenReadOnly].
+func OpenReadOnly(ctx context.Context, url string) (*transactor.Reader, error) {
+	l, err := openLog(ctx, url, slog.Default())
+	if err != nil {
+		return nil, err
+	}
+	return transactor.OpenReadOnly(ctx, l)
+}
+
 func logger(opt transactor.Options) *slog.Logger {
 	if opt.Logger == nil {
 		return slog.Default()
 	}
 	return opt.Logger
+}
+
+// Redacted is url as it may be shown: as it is where nothing in it can be a secret, or else its scheme alone.
+func Redacted(url string) string {
+	if _, err := parse(url); err != nil {
+		scheme, _, _ := cutScheme(url)
+		return scheme + ":…"
+	}
+	return url
+}
+
+// WithDB is url with another database of the same store.
+func WithDB(url, db string) (string, error) {
+	s, err := parse(url)
+	if err != nil {
+		return "", err
+	}
+	if !dbOption.set(&s.settings, db) {
+		return "", bad("option %s is %q; it must be %s", dbOption.name, db, dbOption.takes)
+	}
+	place, query, _ := strings.Cut(url, "?")
+	_, rest, err := takeOptions(query, []option{dbOption})
+	if err != nil {
+		return "", err
+	}
+	return place + "?" + strings.Join(append(rest, dbOption.name+"="+db), "&"), nil
 }
 
 // DurableDir reports whether dir, or what of its parents is there, lies on a file system that keeps what is synced and on which locks
