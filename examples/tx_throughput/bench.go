@@ -60,7 +60,11 @@ func (b *bench) roundTrip(ctx context.Context) (time.Duration, error) {
 	return took[len(took)/2], nil
 }
 
+// close closes the database, if it is open.
 func (b *bench) close() error {
+	if b.x == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return b.x.Close(ctx)

@@ -37,11 +37,7 @@ func sweep(ctx context.Context, s *settings, stdout io.Writer, p *progress) (err
 		}
 		return err
 	}
-	defer func() {
-		if b.x != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
+	defer func() { err = errors.Join(err, b.close()) }()
 	if s.preload > 0 {
 		if n, err := b.preload(ctx, s.preload); err != nil {
 			return err
