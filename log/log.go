@@ -72,11 +72,12 @@ type Log interface {
 	PutBlob(ctx context.Context, inst ID, name string, b []byte) error
 	GetBlob(ctx context.Context, inst ID, name string) ([]byte, error)
 
-	// Delete removes objects up to and including the key upTo, of this instance: what lies at or below a sealed position, or
-	// everything (MaxKey) once the root is a tombstone. It may stop anywhere and be called again.
+	// Delete removes objects up to and including the key upTo, of this instance: what lies at or below a sealed position. MaxKey
+	// removes everything, blobs too, once the root is a tombstone. Below MaxKey a store may keep some of what could go (fs removes whole files
+	// only); it never removes anything else. It may stop anywhere and be called again.
 	Delete(ctx context.Context, inst ID, upTo Key) error
 
-	// Close releases what the handle holds. Calls under way end; later ones fail with ErrClosed.
+	// Close releases what the handle holds. Calls under way end; later ones fail with ErrClosed. Closing again does nothing.
 	Close() error
 }
 

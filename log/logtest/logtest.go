@@ -8,6 +8,7 @@ package logtest
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/steledb/stele/log"
@@ -20,8 +21,8 @@ type Backend struct {
 	// New makes an empty place for one database, which goes away with t, and returns what opens a handle on it: each call
 	// another one, as another process would have. The suite closes the handles; t.Fatal is how New and open fail.
 	New func(t *testing.T) (open func() log.Log)
-	// OneWriter: only the handle that holds the store's Lock appends (fs). Where several handles race, the suite then races
-	// goroutines on one handle.
+	// OneWriter: the store's Lock is a real one, and only the handle that holds it appends (fs). Where several handles race, the
+	// suite then races goroutines on one handle.
 	OneWriter bool
 }
 
@@ -34,7 +35,7 @@ func Run(t *testing.T, b Backend) {
 		return l.Info()
 	}()
 	t.Logf("backend %s: %s, durability %q, depth %d", b.Name, info.Location, info.Durability, info.Depth)
-	for _, c := range cases {
+	for _, c := range slices.Concat(rootCases, appendCases, readCases, ownerCases, chainCases, handleCases) {
 		t.Run(c.name, func(t *testing.T) {
 			c.run(&suite{T: t, b: b, open: b.New(t), ctx: t.Context()})
 		})
@@ -52,4 +53,23 @@ type suite struct {
 type testCase struct {
 	name string
 	run  func(*suite)
+}
+
+// inParallel runs f n times at once and returns what each said.
+func inParallel(n int, f func(i int) error) []error {
+	errs := make([]error, n)
+	done := make(chan struct{})
+	gate := make(chan struct{})
+	for i := range n {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			<-gate
+			errs[i] = f(i)
+		}()
+	}
+	close(gate)
+	for range n {
+		<-done
+	}
+	return errs
 }

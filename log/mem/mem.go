@@ -313,11 +313,15 @@ func (l *Log) GetBlob(ctx context.Context, inst log.ID, name string) (b []byte, 
 	return b, err
 }
 
-// Delete removes the objects up to a key.
+// Delete removes the objects up to a key, and with MaxKey the blobs too.
 func (l *Log) Delete(ctx context.Context, inst log.ID, upTo log.Key) error {
 	return l.call(ctx, Call{Op: OpDelete, Key: upTo}, func() error {
 		l.db.mu.Lock()
 		defer l.db.mu.Unlock()
+		if upTo == log.MaxKey {
+			delete(l.db.shelves, inst)
+			return nil
+		}
 		s := l.db.shelf(inst)
 		i, found := s.find(upTo)
 		if found {
