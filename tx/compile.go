@@ -241,7 +241,7 @@ func (c *compiler) list(f List) {
 			c.ensure(c.entityOf(f.Args[0]), f.Args[1])
 		}
 	case OpExcise:
-		c.malformed("excision is not supported: a database keeps all it was ever told; :db/retract ends a fact")
+		c.malformed(noExcision)
 	default:
 		if !f.Op.Valid() {
 			c.malformed(fmt.Sprintf("%q is not the name of an operation or a transaction function", string(f.Op)))
@@ -251,6 +251,8 @@ func (c *compiler) list(f List) {
 		c.p.stated++
 	}
 }
+
+const noExcision = "excision is not supported: a database keeps all that it was ever told; to end a fact, use :db/retract"
 
 func (c *compiler) add(args []any) {
 	e := c.entityOf(args[0])
@@ -386,7 +388,7 @@ func (c *compiler) attributeNamed(kw datom.Keyword) *db.Attribute {
 	a := c.s.AttrByIdent(kw)
 	if a == nil {
 		k := NotAnAttribute
-		if kw == "db/fn" {
+		if kw == "db/fn" || kw == "db/excise" {
 			k = Malformed
 		}
 		c.fault(phaseAttrs, k, kw.String(), "", c.noAttribute(kw))
@@ -410,9 +412,12 @@ func (c *compiler) usable(a *db.Attribute) *db.Attribute {
 }
 
 func (c *compiler) noAttribute(kw datom.Keyword) string {
-	if kw == "db/fn" {
+	switch kw {
+	case "db/fn":
 		return ":db/fn cannot be stored: functions are Go functions, registered with the transactor under the name that the " +
 			"transaction calls (Options.Functions)"
+	case "db/excise":
+		return noExcision
 	}
 	if _, isReverse := reverse(kw); isReverse {
 		return fmt.Sprintf("%s is not an attribute; a reverse attribute can be used in map forms only", kw)

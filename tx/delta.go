@@ -16,6 +16,7 @@ type fact struct {
 	a   *db.Attribute
 	v   datom.Value
 	add bool
+	is  bool // known to be stored now
 	pos int32
 }
 
@@ -92,12 +93,12 @@ func (p *Preparer) retractAll(e datom.ID, a *db.Attribute, pos int32) {
 	}
 	if !a.Many {
 		if v, _, ok := p.st.One(e, a.ID); ok {
-			p.facts = append(p.facts, fact{e: e, a: a, v: v, pos: pos})
+			p.facts = append(p.facts, fact{e: e, a: a, v: v, is: true, pos: pos})
 		}
 		return
 	}
 	for v := range p.st.Values(e, a.ID) {
-		p.facts = append(p.facts, fact{e: e, a: a, v: v, pos: pos})
+		p.facts = append(p.facts, fact{e: e, a: a, v: v, is: true, pos: pos})
 	}
 }
 
@@ -129,7 +130,7 @@ func (p *Preparer) retractEntity(e datom.ID, pos int32) {
 func (p *Preparer) gone(d datom.Datom, pos int32) *db.Attribute {
 	a := p.s.Attr(d.A)
 	if a != nil && len(a.TupleAttrs) == 0 {
-		p.facts = append(p.facts, fact{e: d.E, a: a, v: d.V, pos: pos})
+		p.facts = append(p.facts, fact{e: d.E, a: a, v: d.V, is: true, pos: pos})
 	}
 	return a
 }
@@ -158,7 +159,7 @@ func (p *Preparer) cas(o *op) {
 		return
 	}
 	if !old.none && want != v {
-		p.facts = append(p.facts, fact{e: e, a: o.a, v: want, pos: o.pos})
+		p.facts = append(p.facts, fact{e: e, a: o.a, v: want, is: true, pos: o.pos})
 	}
 	p.facts = append(p.facts, fact{e: e, a: o.a, v: v, add: true, pos: o.pos})
 }
@@ -262,30 +263,35 @@ func (p *Preparer) conflicts(a *db.Attribute, g []fact) bool {
 
 // oneDelta is the delta of one attribute of cardinality one, free of conflicts: at most one value asserted, one retracted.
 func (p *Preparer) oneDelta(a *db.Attribute, g []fact, isNew bool) {
-	var add *fact
+	var add, retract *fact
 	for i := range g {
 		if g[i].add {
 			add = &g[i]
+		} else {
+			retract = &g[i]
 		}
+	}
+	if add != nil && p.up.holds(a, add.v, add.e) {
+		return // nor is another value of it retracted: that would be no datom
 	}
 	var old datom.Value
 	var has bool
-	if !isNew {
+	switch {
+	case isNew:
+	case retract != nil && retract.is:
+		old, has = retract.v, true
+	default:
 		old, _, has = p.st.One(g[0].e, a.ID)
 	}
-	retracted := false
-	if has {
-		for i := range g {
-			if !g[i].add && g[i].v == old && !retracted {
-				p.emit(&g[i])
-				retracted = true
-			}
-		}
+	if has && retract != nil && retract.v == old {
+		p.emit(retract)
+	} else {
+		retract = nil
 	}
 	if add == nil || has && old == add.v {
 		return
 	}
-	if has && !retracted {
+	if has && retract == nil {
 		p.emit(&fact{e: add.e, a: a, v: old, pos: add.pos})
 	}
 	p.emit(add)
@@ -298,7 +304,7 @@ func (p *Preparer) manyDelta(a *db.Attribute, g []fact, isNew bool) {
 		if i > 0 && f.v == g[i-1].v {
 			continue
 		}
-		if has := !isNew && p.st.Has(f.e, a.ID, f.v); has != f.add {
+		if has := f.is || !isNew && p.st.Has(f.e, a.ID, f.v); has != f.add {
 			p.emit(f)
 		}
 	}

@@ -149,12 +149,7 @@ func (c *compiler) tempid(part uint64, name string) int32 {
 	return c.ent(ent{kind: entTempid, part: part, name: name})
 }
 
-func (c *compiler) id(id datom.ID) int32 {
-	if id >= datom.MaxID {
-		return c.bad(NotAnEntity, "", id.String(), fmt.Sprintf("%d is not an entity id: ids are below 2^53", uint64(id)))
-	}
-	return c.ent(ent{kind: entID, id: id})
-}
+func (c *compiler) id(id datom.ID) int32 { return c.ent(ent{kind: entID, id: id}) }
 
 func (c *compiler) ident(kw datom.Keyword) int32 {
 	if id, ok := c.s.Entid(kw); ok {

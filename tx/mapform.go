@@ -228,7 +228,7 @@ func (c *compiler) each(x any, refs bool, f func(any)) {
 		for _, v := range xs {
 			f(v)
 		}
-	case nil, string, datom.Keyword, int64, int, datom.ID, []byte, Map, Pairs:
+	case nil, string, datom.Keyword, int64, int, datom.ID, []byte, Map, Pairs, Untyped:
 		f(x)
 	default:
 		if rv := reflect.ValueOf(x); rv.Kind() == reflect.Slice {

@@ -216,7 +216,7 @@ func (p *Preparer) isNew(id datom.ID) bool {
 // allocated reports whether the database has given the id out (design.md §3).
 func (p *Preparer) allocated(id datom.ID) bool {
 	part := id.Part()
-	if p.isNew(id) || id.IsTx() && id.Seq() == 0 || id.Seq() < datom.FirstSeq && part != datom.PartDB && !id.IsTx() {
+	if id >= datom.MaxID || p.isNew(id) || id.IsTx() && id.Seq() == 0 || id.Seq() < datom.FirstSeq && part != datom.PartDB && !id.IsTx() {
 		return false
 	}
 	if part == datom.PartDB && id.Seq() < datom.FirstSeq {

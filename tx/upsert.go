@@ -60,7 +60,9 @@ type idKey struct {
 type keyed struct {
 	key    idKey
 	ent    int32
-	absent bool // nothing stored has it
+	looked bool // for a stored entity that has it, which is
+	found  bool // and
+	holder datom.ID
 }
 
 const (
@@ -269,31 +271,30 @@ func (p *Preparer) close() {
 // identity applies both rules to one identity of an ent.
 func (p *Preparer) identity(e int32, k idKey, asserted bool) {
 	u := &p.up
-	absent := false
+	x := keyed{key: k, ent: e}
 	if k.node == noNode {
-		id, ok := p.st.Lookup(k.a, k.v)
-		if ok {
-			p.bind(e, id)
+		x.looked = true
+		if x.holder, x.found = p.st.Lookup(k.a, k.v); x.found {
+			p.bind(e, x.holder)
 		}
-		absent = !ok
 	}
 	if !asserted {
 		return
 	}
-	if other, ok := u.key(k, e, absent); ok {
+	if other, ok := u.key(x); ok {
 		p.unite(e, other)
 	}
 }
 
-// key finds the ent that asserted the identity first, or notes that e did.
-func (u *upserts) key(k idKey, e int32, absent bool) (int32, bool) {
+// key finds the ent that asserted the identity first, or notes that x.ent did.
+func (u *upserts) key(x keyed) (int32, bool) {
 	if u.keys == nil {
 		for i := range u.few {
-			if u.few[i].key == k {
+			if u.few[i].key == x.key {
 				return u.few[i].ent, true
 			}
 		}
-		u.few = append(u.few, keyed{k, e, absent})
+		u.few = append(u.few, x)
 		if len(u.few) <= few {
 			return 0, false
 		}
@@ -303,21 +304,35 @@ func (u *upserts) key(k idKey, e int32, absent bool) (int32, bool) {
 		}
 		return 0, false
 	}
-	other, ok := u.keys[k]
+	other, ok := u.keys[x.key]
 	if !ok {
-		u.keys[k] = e
+		u.keys[x.key] = x.ent
 	}
 	return other, ok
 }
 
-// absent reports whether a value of a unique attribute is known not to be stored.
+// absent reports whether a value of a unique attribute is known not to be stored. That it does not know says nothing.
 func (u *upserts) absent(a datom.ID, v datom.Value) bool {
+	x := u.remembered(a, v)
+	return x != nil && !x.found
+}
+
+// holds reports whether a value is known to be stored, as that of e.
+func (u *upserts) holds(a *db.Attribute, v datom.Value, e datom.ID) bool {
+	if a.Unique != db.UniqueIdentity {
+		return false
+	}
+	x := u.remembered(a.ID, v)
+	return x != nil && x.found && x.holder == e
+}
+
+func (u *upserts) remembered(a datom.ID, v datom.Value) *keyed {
 	for i := range u.few {
-		if x := &u.few[i]; x.absent && x.key.a == a && x.key.v == v {
-			return true
+		if x := &u.few[i]; x.looked && x.key.a == a && x.key.v == v {
+			return x
 		}
 	}
-	return false
+	return nil
 }
 
 // bind makes the class of e the entity id.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
@@ -47,6 +48,10 @@ func (c *compiler) scalar(k datom.Kind, x any) (v datom.Value, ref int32, err er
 			return v, noRef, errNotARef
 		}
 		return v, ref, nil
+	}
+	switch x.(type) {
+	case []any, Set:
+		return v, noRef, errors.New("it is a collection, and only a map form gives an attribute of cardinality many several values")
 	}
 	v, err = datom.Of(x)
 	if err != nil {
@@ -103,7 +108,13 @@ func (c *compiler) tuple(a *db.Attribute, x any) (v datom.Value, ref int32, err 
 			}
 		}
 	default:
-		return v, noRef, errors.New("it is not a tuple")
+		rv := reflect.ValueOf(x)
+		if _, isBytes := x.([]byte); isBytes || rv.Kind() != reflect.Slice {
+			return v, noRef, errors.New("it is not a tuple")
+		}
+		for i := range min(rv.Len(), datom.MaxTuple+1) {
+			elems = append(elems, rv.Index(i).Interface())
+		}
 	}
 	if len(elems) < datom.MinTuple || len(elems) > datom.MaxTuple {
 		return v, noRef, fmt.Errorf("a tuple has %d to %d elements, not %d", datom.MinTuple, datom.MaxTuple, len(elems))
