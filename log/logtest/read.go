@@ -277,6 +277,9 @@ func blobs(s *suite) {
 		for range 2 {
 			s.must(l.PutBlob(s.ctx, inst, name, mine), "put blob %s", name)
 		}
+		if !slices.Equal(mine, b) {
+			s.Fatalf("putting blob %s changed the caller's bytes", name)
+		}
 		for i := range mine {
 			mine[i] = 0 // what was put is the store's own copy
 		}
