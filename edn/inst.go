@@ -7,11 +7,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// parseInst reads the text of an #inst as Clojure does: a year and whatever follows of month, day, hour, minute, second
-// and fraction, in RFC 3339's form, then Z, an offset, or nothing, which is UTC. Second 60 is taken in minute 59.
-func parseInst(s string) (time.Time, error) {
+// ParseInst reads the text of an #inst as Clojure does: a year and whatever follows of month, day, hour, minute, second
+// and fraction (of up to nine digits), in RFC 3339's form, then Z, an offset, or nothing, which is UTC. Second 60 is taken in minute 59.
+func ParseInst(s string) (time.Time, error) {
 	fail := func(format string, args ...any) (time.Time, error) {
-		return time.Time{}, fmt.Errorf("#inst %q: %s", clip(s), fmt.Sprintf(format, args...))
+		return time.Time{}, fmt.Errorf("%q is not an instant: %s", clip(s), fmt.Sprintf(format, args...))
 	}
 	rest := s
 	number := func(digits int) (n int, ok bool) {

@@ -613,7 +613,7 @@ func (r *Reader) tagged(p Pos) (any, error) {
 		return nil, err
 	}
 	if isInst {
-		t, err := parseInst(string(b))
+		t, err := ParseInst(string(b))
 		if err != nil {
 			return nil, r.fail(p, "%s", err)
 		}
