@@ -11,7 +11,7 @@ import (
 //
 // What lies above the last mark of the newest file may be in the page cache only, though it can be read: after a failed fdatasync Linux holds
 // such pages for clean. So it is written again, in place, and then synced; then the file is closed with a final mark (F1), and what was
-// torn behind it is cut off. A crash in between leaves the same objects, and the next open does all of it again. A
+// torn behind it is cut off; a final mark that is there lies above what it says was synced, and is written again likewise. A crash in between leaves the same objects, and the next open does all of it again. A
 // newest file without any object goes away, and its number is used again: its name may not be durable.
 func (w *writer) open() error {
 	if w.opened {
@@ -54,10 +54,8 @@ func (w *writer) seal(f *file) error {
 		w.in.mu.Unlock()
 		return nil
 	}
-	if !found.final || found.torn != "" {
-		if err := w.rewriteTail(f, &found); err != nil {
-			return err
-		}
+	if err := w.rewriteTail(f, &found); err != nil {
+		return err
 	}
 	w.in.mu.Lock()
 	f.closed, f.synced, f.found = true, found.end, scanned{}
@@ -78,22 +76,22 @@ func (w *writer) rewriteTail(f *file, found *scanned) (err error) {
 	end := found.end
 	if !found.final {
 		end += headSize
+		if err := h.Allocate(found.end, headSize); noSpace(err) {
+			return fmt.Errorf("no room to close %s: %w", f.path, err)
+		} else if err != nil {
+			return w.l.fail(fmt.Errorf("cannot repair %s: %w", f.path, err))
+		}
 	}
-	if err := h.Allocate(found.end, end-found.end); noSpace(err) {
-		return fmt.Errorf("no room to close %s: %w", f.path, err)
-	} else if err != nil {
-		return w.l.fail(fmt.Errorf("cannot repair %s: %w", f.path, err))
+	err = rewrite(h, found.synced, found.end, w.l.mut)
+	if err == nil {
+		err = h.Datasync()
 	}
-	if err := rewrite(h, found.synced, found.end, w.l.mut); err != nil {
+	if err != nil {
 		return w.l.fail(fmt.Errorf("cannot rewrite %s: %w", f.path, err))
 	}
 	if !found.final {
-		var last *entry
-		lo, hi, maxT := f.min, f.max, f.maxT
-		for i := range found.entries {
-			last = &found.entries[i]
-		}
-		mark := frame{final: true, synced: found.end, min: lo, max: hi, maxT: maxT, hash: last.hash}
+		last := found.entries[len(found.entries)-1]
+		mark := frame{final: true, synced: found.end, min: f.min, max: f.max, maxT: f.maxT, hash: last.hash}
 		var b [headSize]byte
 		mark.put(b[:], found.head.nonce, found.end)
 		if _, err := h.WriteAt(b[:], found.end); err != nil {
@@ -113,7 +111,7 @@ func (w *writer) rewriteTail(f *file, found *scanned) (err error) {
 	return nil
 }
 
-// rewrite writes [from, to) of a file again and syncs it.
+// rewrite writes [from, to) of a file again.
 func rewrite(h File, from, to int64, mut mutation) error {
 	b := make([]byte, min(1<<20, to-from))
 	for at := from; at < to && mut != mutNoRewrite; at += int64(len(b)) {
@@ -125,7 +123,7 @@ func rewrite(h File, from, to int64, mut mutation) error {
 			return err
 		}
 	}
-	return h.Datasync()
+	return nil
 }
 
 func (w *writer) repaired(f *file, from, to int64, why string) {
@@ -219,5 +217,5 @@ func (w *writer) rewriteObjects(f *file, places []located) (err error) {
 			return err
 		}
 	}
-	return nil
+	return h.Datasync()
 }

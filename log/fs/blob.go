@@ -37,7 +37,13 @@ func (l *Log) putBlob(inst log.ID, name string, b []byte) error {
 		return log.WithOutcome(log.NotWritten, err)
 	}
 	dir := l.blobDir(inst)
-	if err := l.mkdir(dir); err != nil {
+	err := l.mkdir(dir)
+	for _, above := range []string{l.instanceDir(inst), l.dir} { // who made them may have failed to sync them
+		if err == nil {
+			err = l.fsys.SyncDir(above)
+		}
+	}
+	if err != nil {
 		return log.WithOutcome(log.NotWritten, err)
 	}
 	path := filepath.Join(dir, name)

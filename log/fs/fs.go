@@ -253,15 +253,28 @@ func (l *Log) makeDir() error {
 	if err := l.mkdir(l.dir); err != nil {
 		return err
 	}
-	// An earlier process may have made them and crashed.
-	if err := l.fsys.SyncDir(filepath.Dir(l.dir)); err != nil {
+	// Who made them may have failed to sync them. What lies above is no business of ours where we have no access.
+	below, err := l.fsys.Stat(l.dir)
+	if err != nil {
 		return err
 	}
-	err := l.fsys.SyncDir(filepath.Dir(filepath.Dir(l.dir)))
-	if errors.Is(err, iofs.ErrPermission) {
-		return nil
+	for dir := l.dir; dir != filepath.Dir(dir); {
+		dir = filepath.Dir(dir)
+		st, err := l.fsys.Stat(dir)
+		if err == nil && st.Dev != below.Dev {
+			break // a mount point
+		}
+		if err == nil {
+			err = l.fsys.SyncDir(dir)
+		}
+		if errors.Is(err, iofs.ErrPermission) {
+			break
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // mkdir makes a directory and its parents, and each durable in its own.

@@ -6,9 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/fs"
-	"github.com/steledb/stele/log/logtest"
 )
 
 func TestMain(m *testing.M) {
@@ -31,21 +29,4 @@ func diskDir(t testing.TB) string {
 		t.Fatalf("neither the temporary directory nor %s lies on a local disk, but on %s: %v", dir, name, err)
 	}
 	return dir
-}
-
-func TestConformance(t *testing.T) {
-	logtest.Run(t, logtest.Backend{
-		Name:      "fs",
-		OneWriter: true,
-		New: func(t *testing.T) func() log.Log {
-			dir := diskDir(t)
-			return func() log.Log {
-				l, err := fs.Open(t.Context(), fs.Options{Dir: dir})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return l
-			}
-		},
-	})
 }

@@ -436,6 +436,7 @@ func (w *writer) create(epoch uint64, need int64, start bool) error {
 		return w.creating(dir, err)
 	}
 	w.in.mu.Lock()
+	first := len(w.in.files) == 0
 	seq, base := uint32(1), uint64(0)
 	if n := len(w.in.files); n > 0 {
 		last := w.in.files[n-1]
@@ -448,6 +449,11 @@ func (w *writer) create(epoch uint64, need int64, start bool) error {
 		}
 	}
 	w.in.mu.Unlock()
+	if first { // who made the directory may have failed to sync it
+		if err := w.l.fsys.SyncDir(w.l.dir); err != nil {
+			return w.creating(dir, err)
+		}
+	}
 	head, err := newHeader(w.in.id, epoch, seq, base)
 	if err != nil {
 		return err

@@ -1,0 +1,304 @@
+package fs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/log/fs"
+	"github.com/steledb/stele/log/fs/crashfs"
+)
+
+// world is what the tests know for certain while a machine crashes and comes up again.
+type world struct {
+	m       *crashfs.Machine
+	options fs.Options
+	mut     fs.Mutation
+
+	acked map[log.Key]log.Hash // appends that returned nil
+	acks  uint64               // all t up to here were acknowledged
+	root  uint64               // the highest version of a root whose swap returned nil
+	shown map[log.Key]log.Hash // what a reader has seen
+}
+
+func newWorld(o fs.Options, mut fs.Mutation) *world {
+	o.Dir = "/data/store"
+	return &world{m: crashfs.New(), options: o, mut: mut, acked: map[log.Key]log.Hash{}, shown: map[log.Key]log.Hash{}}
+}
+
+// after is the world once its machine has crashed.
+func (w *world) after(choose crashfs.Choose) *world {
+	c := *w
+	c.m = w.m.Crash(choose)
+	c.acked, c.shown = clone(w.acked), clone(w.shown)
+	return &c
+}
+
+func clone[K comparable, V any](m map[K]V) map[K]V {
+	c := make(map[K]V, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+func (w *world) open(p *crashfs.Process) (*fs.Log, error) {
+	o := w.options
+	o.FS = p
+	l, err := fs.Open(context.Background(), o)
+	if err == nil {
+		l.Break(w.mut)
+	}
+	return l, err
+}
+
+var ctx = context.Background()
+
+// session opens the database as an owner, checks that everything is there that must be, and commits n objects. A returned
+// failure is one of the package; err one of the machine.
+func (w *world) session(p *crashfs.Process, n int, close bool) (err error, failure error) {
+	l, err := w.open(p)
+	if err != nil {
+		return err, nil
+	}
+	defer func() {
+		if cerr := l.Close(); close && err == nil {
+			err = cerr
+		}
+	}()
+	before, err := chainOf2(ctx, w, l)
+	if err != nil {
+		return w.judge("a reader", err)
+	}
+	o, err := acquire(ctx, l)
+	if o.root != nil && err == nil {
+		w.root = o.root.Version
+	}
+	if err != nil {
+		return w.judge("acquire", err)
+	}
+	chain, err := o.chain(ctx)
+	if err != nil {
+		return w.judge("reading the log", err)
+	}
+	if failure := w.check(o.root.Instance, l, chain, before); failure != nil {
+		return nil, failure
+	}
+	if err := o.recover(ctx); err != nil {
+		return w.judge("recover", err)
+	}
+	w.acked[o.head.Key] = o.head.Hash
+	for i := range n {
+		obj, err := o.batch(i % 5 * 170)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.Append(ctx, o.root.Instance, obj); err != nil {
+			return w.judge("append", err)
+		}
+		w.acked[obj.Key()] = obj.Hash()
+		w.acks, o.fenced = obj.LastT(), obj.LastT()
+	}
+	return nil, nil
+}
+
+// judge tells the machine's errors from those that must not be.
+func (w *world) judge(doing string, err error) (error, error) {
+	if w.m.Off() || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, crashfs.ErrOff) {
+		return fmt.Errorf("%s: %w", doing, err), nil
+	}
+	return nil, fmt.Errorf("%s: %w", doing, err)
+}
+
+// chainOf2 is what a reader sees of the log: what it has seen must stay.
+func chainOf2(ctx context.Context, w *world, l *fs.Log) ([]*log.Object, error) {
+	root, err := l.Root(ctx)
+	if errors.Is(err, log.ErrNoRoot) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var objs []*log.Object
+	for obj, err := range l.Read(ctx, root.Instance, log.Key{}) {
+		if err != nil {
+			return nil, err
+		}
+		objs = append(objs, obj)
+		w.shown[obj.Key()] = obj.Hash()
+	}
+	return objs, nil
+}
+
+// check looks for what was acknowledged and what was shown.
+func (w *world) check(inst log.ID, l *fs.Log, chain, before []*log.Object) error {
+	root, err := l.Root(ctx)
+	if err != nil {
+		return err
+	}
+	if root.Version < w.root {
+		return fmt.Errorf("the root is of version %d; version %d was durable", root.Version, w.root)
+	}
+	there := map[log.Key]log.Hash{}
+	for obj, err := range l.Read(ctx, inst, log.Key{}) {
+		if err != nil {
+			return err
+		}
+		there[obj.Key()] = obj.Hash()
+	}
+	for k, h := range w.acked {
+		if there[k] != h {
+			return fmt.Errorf("append %s returned nil, and the object is gone", k)
+		}
+	}
+	for k, h := range w.shown {
+		if there[k] != h {
+			return fmt.Errorf("object %s was shown to a reader, and is gone", k)
+		}
+	}
+	var lastT uint64
+	if len(chain) > 0 {
+		lastT = chain[len(chain)-1].LastT()
+	}
+	if lastT < w.acks {
+		return fmt.Errorf("the chain ends at t %d, t %d was acknowledged", lastT, w.acks)
+	}
+	return nil
+}
+
+// workload is three sessions: one that is closed, one that is killed, one more.
+func (w *world) workload() (err, failure error) {
+	p := w.m.Process()
+	if err, failure = w.session(p, 9, true); err != nil || failure != nil {
+		return err, failure
+	}
+	if err, failure = w.session(p, 5, true); err != nil || failure != nil {
+		return err, failure
+	}
+	l, err := w.open(p)
+	if err != nil {
+		return err, nil
+	}
+	defer l.Close()
+	o, err := own(ctx, l) // killed while it owns
+	if err != nil {
+		return w.judge("own", err)
+	}
+	w.acked[o.head.Key], w.root = o.head.Hash, o.root.Version
+	for range 3 {
+		if err := o.commit(ctx, 300); err != nil {
+			return w.judge("commit", err)
+		}
+		w.acked[o.head.Key], w.acks = o.head.Hash, o.lastT
+	}
+	p.Kill(nil)
+	return w.session(w.m.Process(), 4, true)
+}
+
+// small makes rolls and allocations frequent.
+var small = fs.Options{RollSize: 2200, Prealloc: 1024}
+
+func TestL1_L2_CrashAtEveryCall(t *testing.T) {
+	if err := crashEverywhere(t.Logf, 0, 12); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crashEverywhere runs the workload and crashes at every call in turn. What is left is then opened, with a crash at one of the calls of that
+// recovery, and opened again. Some subsets of the unsynced are tried for each.
+func crashEverywhere(logf func(string, ...any), mut fs.Mutation, subsets int) error {
+	states := 0
+	for k := 0; ; k++ {
+		w := newWorld(small, mut)
+		w.m.CrashAt(k)
+		err, failure := w.workload()
+		if failure != nil {
+			return fmt.Errorf("call %d: %w", k, failure)
+		}
+		if err == nil {
+			logf("%d calls, %d states of the disk", k, states)
+			return nil
+		}
+		call := last(w.m.Calls())
+		n := 0
+		crashfs.Each(subsets, uint64(k)*1000, func(choose crashfs.Choose) bool {
+			n++
+			states++
+			again := w.after(choose)
+			again.m.CrashAt((k*7 + n*5) % 40) // in the middle of the recovery
+			if _, failure = again.session(again.m.Process(), 2, true); failure != nil {
+				failure = fmt.Errorf("crash at call %s, subset %d: %w", call, n, failure)
+				return false
+			}
+			twice := again.after(crashfs.Random(uint64(k*100 + n)))
+			var err error
+			if err, failure = twice.session(twice.m.Process(), 2, true); err != nil {
+				failure = err
+			}
+			if failure == nil {
+				_, failure = twice.session(twice.m.Process(), 0, true)
+			}
+			if failure != nil {
+				failure = fmt.Errorf("crash at call %s, subset %d, crash in the recovery: %w", call, n, failure)
+			}
+			return failure == nil
+		})
+		if failure != nil {
+			return failure
+		}
+	}
+}
+
+func last[E any](s []E) E { return s[len(s)-1] }
+
+func TestFailStop_FailEveryCallOnce(t *testing.T) {
+	for _, errno := range []error{syscall.EIO, syscall.ENOSPC} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			if err := failEverywhere(t.Logf, 0, errno, 4); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// failEverywhere runs the workload and fails every call in turn. Another process then goes on, on a page cache that may have dropped what is
+// clean; at last the machine crashes.
+func failEverywhere(logf func(string, ...any), mut fs.Mutation, errno error, subsets int) error {
+	for k := 0; ; k++ {
+		done := false
+		for n := range subsets {
+			w := newWorld(small, mut)
+			seed := uint64(k*100 + n)
+			w.m.FailAt(k, errno, crashfs.Random(seed))
+			err, failure := w.workload()
+			calls := w.m.Calls()
+			if len(calls) <= k {
+				done = true
+				break
+			}
+			doing := fmt.Sprintf("call %s failed (%v), subset %d", calls[k], err, n)
+			if failure != nil {
+				return fmt.Errorf("%s: %w", doing, failure)
+			}
+			evict := crashfs.Random(seed + 1)
+			if n%2 == 0 {
+				evict = nil
+			}
+			w.m.Process().Kill(evict)
+			if err, failure := w.session(w.m.Process(), 2, true); err != nil || failure != nil {
+				return fmt.Errorf("%s, then another process: %w", doing, errors.Join(err, failure))
+			}
+			w = w.after(crashfs.Random(seed + 2))
+			if err, failure := w.session(w.m.Process(), 2, true); err != nil || failure != nil {
+				return fmt.Errorf("%s, then another process, then a crash: %w", doing, errors.Join(err, failure))
+			}
+		}
+		if done {
+			logf("%d calls", k)
+			return nil
+		}
+	}
+}

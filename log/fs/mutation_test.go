@@ -1,0 +1,39 @@
+package fs_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/steledb/stele/log/fs"
+)
+
+// TestMutations breaks one rule after the other and expects the tests above to notice.
+func TestMutations(t *testing.T) {
+	quiet := func(string, ...any) {}
+	crash := func(m fs.Mutation) error { return crashEverywhere(quiet, m, 12) }
+	eio := func(m fs.Mutation) error { return failEverywhere(quiet, m, syscall.EIO, 8) }
+	for _, c := range []struct {
+		name  string
+		rule  fs.Mutation
+		tests map[string]func(fs.Mutation) error // each of them must fail
+	}{
+		{"the mark is written before the sync", fs.MutMarkFirst, map[string]func(fs.Mutation) error{"crash": crash}},
+		{"no fdatasync", fs.MutSkipSync, map[string]func(fs.Mutation) error{"crash": crash}},
+		{"a failed fdatasync is tried again", fs.MutRetrySync, map[string]func(fs.Mutation) error{"EIO": eio}},
+		{"no sync of the directory after a rename", fs.MutSkipDirSync, map[string]func(fs.Mutation) error{"crash": crash}},
+		{"damage below a mark counts as torn", fs.MutBelowMarkTorn, map[string]func(fs.Mutation) error{"L10": damageEverywhere}},
+		{"what is adopted is not written again", fs.MutNoRewrite, map[string]func(fs.Mutation) error{"EIO": eio}},
+		{"a failure does not end the handle", fs.MutGoOn, map[string]func(fs.Mutation) error{"fail-stop": goesOn}},
+	} {
+		for name, test := range c.tests {
+			t.Run(fmt.Sprintf("%s/%s", c.name, name), func(t *testing.T) {
+				err := test(c.rule)
+				if err == nil {
+					t.Fatal("no test notices")
+				}
+				t.Log(err)
+			})
+		}
+	}
+}
