@@ -24,7 +24,7 @@ func (c *cursor) seek(key []byte) {
 		return
 	}
 	c.load(c.r.find(key))
-	c.i = c.ch.search(key, 0, c.n)
+	c.i = c.ch.seek(key, c.n)
 	if c.i == c.n {
 		c.load(c.c + 1) // there is one: the run's last key is not below key
 		c.i = 0
@@ -42,7 +42,7 @@ func (c *cursor) seekBack(key []byte) {
 		return
 	}
 	c.load(c.r.find(key))
-	c.i = c.ch.search(key, 0, c.n) - 1
+	c.i = c.ch.seek(key, c.n) - 1
 	if c.i < 0 { // the chunk begins at key: there is one before
 		c.load(c.c - 1)
 		c.i = c.n - 1

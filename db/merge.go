@@ -40,7 +40,7 @@ func mergeRuns(in []*run, annihilate bool, with *builders) (cur, hist *run) {
 			if bytes.Compare(m.ch.key(m.n-1, m.n), s.key) < 0 {
 				j = m.n
 			} else {
-				j = m.ch.search(s.key, j+1, m.n)
+				j = m.ch.search(s.key, j+1, m.n, m.n)
 			}
 		}
 		last := m.ch.key(j-1, m.n)
@@ -121,7 +121,7 @@ func (r *run) without(prefix []byte, b *builder) *run {
 	}
 	for _, c := range r.chunks {
 		n := c.len()
-		i := c.search(prefix, 0, n)
+		i := c.seek(prefix, n)
 		j := i
 		for j < n && bytes.HasPrefix(c.key(j, n), prefix) {
 			j++

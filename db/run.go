@@ -6,52 +6,76 @@ import (
 	"sort"
 )
 
-// chunk is a few kilobytes of a run: the sorted keys one after the other, then the end of each as 2 little-endian bytes,
-// then their number in 2. It has no pointers, so the garbage collector never looks inside. A key larger than a chunk is
-// a chunk of its own, whose end is not read.
+// chunk is a few kilobytes of a run, without pointers, so that the garbage collector never looks inside:
+//
+//	number of keys     2 bytes, little-endian, like all numbers here
+//	common prefix      2 bytes: how many bytes the chunk's keys share
+//	heads              of every 16th key, if there are 32 or more: 8 bytes behind the common prefix, big-endian, so that a
+//	                   search touches few cache lines
+//	keys               sorted, one after the other
+//	ends               2 bytes for each key, from the first key's start on
+//
+// A key that is larger than a chunk is a chunk of its own, which has neither heads nor ends.
 type chunk []byte
 
-func (c chunk) len() int { return int(binary.LittleEndian.Uint16(c[len(c)-2:])) }
+const (
+	chunkHead   = 4
+	headEvery   = 16
+	headsFrom   = 32
+	perKey      = 2
+	chunkMax    = 1 << 15 // the largest target, so that ends fit
+	headSize    = 8
+	maxInPrefix = 1<<16 - 1
+)
+
+func (c chunk) len() int { return int(binary.LittleEndian.Uint16(c)) }
+
+// heads is how many heads a chunk of n keys has.
+func heads(n int) int {
+	if n < headsFrom {
+		return 0
+	}
+	return (n + headEvery - 1) / headEvery
+}
+
+// chunkSize is how many bytes a chunk of n keys of together size bytes takes.
+func chunkSize(n, size int) int { return chunkHead + headSize*heads(n) + size + perKey*n }
+
+// end is where the i-th of n keys ends, from the first key's start on.
+func (c chunk) end(i, n int) int {
+	if n == 1 {
+		return len(c) - chunkHead
+	}
+	return int(binary.LittleEndian.Uint16(c[len(c)-perKey*(n-i):]))
+}
 
 // key is the i-th of the chunk's n keys.
 func (c chunk) key(i, n int) []byte {
 	if n == 1 {
-		return c[: len(c)-4 : len(c)-4]
+		return c[chunkHead:]
 	}
-	ends := c[len(c)-2-2*n:]
-	end := int(binary.LittleEndian.Uint16(ends[2*i:]))
-	start := 0
+	ends := c[len(c)-perKey*n:]
+	base := chunkHead + headSize*heads(n)
+	end := base + int(binary.LittleEndian.Uint16(ends[perKey*i:]))
+	start := base
 	if i > 0 {
-		start = int(binary.LittleEndian.Uint16(ends[2*i-2:]))
+		start += int(binary.LittleEndian.Uint16(ends[perKey*(i-1):]))
 	}
 	return c[start:end:end]
 }
 
-// keys is the bytes of keys i to j, j excluded.
+// keys is the bytes of keys i to j, j excluded, where i < j.
 func (c chunk) keys(i, j, n int) []byte {
-	if i >= j {
-		return nil
-	}
-	if n == 1 {
-		return c[:len(c)-4]
-	}
-	start := 0
+	base := chunkHead + headSize*heads(n)
+	start := base
 	if i > 0 {
-		start = c.end(i-1, n)
+		start += c.end(i-1, n)
 	}
-	return c[start:c.end(j-1, n)]
+	return c[start : base+c.end(j-1, n)]
 }
 
-func (c chunk) end(i, n int) int {
-	if n == 1 {
-		return len(c) - 4
-	}
-	return int(binary.LittleEndian.Uint16(c[len(c)-2-2*n+2*i:]))
-}
-
-// search is the first of the keys from i on that is not below key; n if there is none.
-func (c chunk) search(key []byte, i, n int) int {
-	j := n
+// search is the first of the keys from i to j that is not below key; j if there is none.
+func (c chunk) search(key []byte, i, j, n int) int {
 	for i < j {
 		m := int(uint(i+j) >> 1)
 		if bytes.Compare(c.key(m, n), key) < 0 {
@@ -61,6 +85,71 @@ func (c chunk) search(key []byte, i, n int) int {
 		}
 	}
 	return i
+}
+
+// seek is search in the whole chunk, by its heads.
+func (c chunk) seek(key []byte, n int) int {
+	k := heads(n)
+	if k == 0 {
+		return c.search(key, 0, n, n)
+	}
+	p := int(binary.LittleEndian.Uint16(c[2:]))
+	first := c[chunkHead+headSize*k:]
+	if len(key) < p || string(key[:p]) != string(first[:p]) {
+		if bytes.Compare(key, first[:p]) <= 0 {
+			return 0
+		}
+		return n
+	}
+	h := head8(key[p:])
+	// The keys with the head h lie behind the last head below it, and before the first head above it.
+	lo, hi := 0, k
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if binary.BigEndian.Uint64(c[chunkHead+headSize*m:]) < h {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	for hi < k && binary.BigEndian.Uint64(c[chunkHead+headSize*hi:]) == h {
+		hi++
+	}
+	i, j := 0, n
+	if lo > 0 {
+		i = (lo-1)*headEvery + 1
+	}
+	if hi < k {
+		j = hi * headEvery
+	}
+	return c.search(key, i, j, n)
+}
+
+// makeChunk puts a chunk together.
+func makeChunk(keys []byte, ends []uint16) chunk {
+	n := len(ends)
+	if n == 1 {
+		c := make(chunk, chunkHead+len(keys))
+		binary.LittleEndian.PutUint16(c, 1)
+		copy(c[chunkHead:], keys)
+		return c
+	}
+	k := heads(n)
+	c := make(chunk, chunkSize(n, len(keys)))
+	binary.LittleEndian.PutUint16(c, uint16(n))
+	copy(c[chunkHead+headSize*k:], keys)
+	tail := c[len(c)-perKey*n:]
+	for i, e := range ends {
+		binary.LittleEndian.PutUint16(tail[perKey*i:], e)
+	}
+	if k > 0 {
+		p := min(commonPrefix(c.key(0, n), c.key(n-1, n)), maxInPrefix)
+		binary.LittleEndian.PutUint16(c[2:], uint16(p))
+		for i := range k {
+			binary.BigEndian.PutUint64(c[chunkHead+headSize*i:], head8(c.key(i*headEvery, n)[p:]))
+		}
+	}
+	return c
 }
 
 // head is 16 bytes of a chunk's first key, behind the run's common prefix: what a search in the directory compares.
@@ -137,8 +226,6 @@ type builder struct {
 	n      int
 }
 
-const chunkTrailer = 2
-
 // builders is what a merge needs: one for what stays current, one for what goes to history.
 type builders struct{ cur, hist builder }
 
@@ -148,7 +235,7 @@ func newBuilders(target int) *builders {
 
 // add appends one key.
 func (b *builder) add(key []byte) {
-	if len(b.ends) > 0 && len(b.buf)+len(key)+2*len(b.ends)+2+chunkTrailer > b.target {
+	if n := len(b.ends); n > 0 && chunkSize(n+1, len(b.buf)+len(key)) > b.target {
 		b.flush()
 	}
 	b.buf = append(b.buf, key...)
@@ -157,17 +244,13 @@ func (b *builder) add(key []byte) {
 }
 
 // pending is the size of the chunk in making.
-func (b *builder) pending() int { return len(b.buf) + 2*len(b.ends) + chunkTrailer }
+func (b *builder) pending() int { return chunkSize(len(b.ends), len(b.buf)) }
 
 func (b *builder) flush() {
 	if len(b.ends) == 0 {
 		return
 	}
-	for _, e := range b.ends {
-		b.buf = binary.LittleEndian.AppendUint16(b.buf, e)
-	}
-	b.buf = binary.LittleEndian.AppendUint16(b.buf, uint16(len(b.ends)))
-	b.chunks = append(b.chunks, bytes.Clone(b.buf))
+	b.chunks = append(b.chunks, makeChunk(b.buf, b.ends))
 	b.buf, b.ends = b.buf[:0], b.ends[:0]
 	if cap(b.buf) > 4*b.target { // a large value was here
 		b.buf = nil
@@ -182,11 +265,15 @@ func (b *builder) addRange(c chunk, i, j, n int) {
 			start = c.end(i-1, n)
 		}
 		// As many as fit, in one copy.
-		room := b.target - b.pending()
-		m := i
+		room := b.target - chunkHead
 		base := len(b.buf) - start
-		for m < j && c.end(m, n)-start+2*(m-i+1) <= room {
-			b.ends = append(b.ends, uint16(base+c.end(m, n)))
+		m := i
+		for m < j {
+			end := base + c.end(m, n)
+			if k := len(b.ends) + 1; end+perKey*k+headSize*heads(k) > room {
+				break
+			}
+			b.ends = append(b.ends, uint16(end))
 			m++
 		}
 		if m == i {
@@ -194,7 +281,7 @@ func (b *builder) addRange(c chunk, i, j, n int) {
 			i++
 			continue
 		}
-		b.buf = append(b.buf, c[start:c.end(m-1, n)]...)
+		b.buf = append(b.buf, c.keys(i, m, n)...)
 		b.n += m - i
 		i = m
 	}
