@@ -1,11 +1,13 @@
 package transactor
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/tx"
 )
 
 // batch is the transactions that were judged together, and the object that holds those of them that were not refused. A
@@ -49,7 +51,15 @@ func (b *batch) add(f *Future) {
 	b.judged = append(b.judged, f)
 }
 
-// sizeOf estimates the bytes of a transaction's record.
+// maxTransaction bounds what sizeOf says of a transaction, and of a batch: twice that, which escaped zero bytes could make
+// of it, still fits an object.
+const maxTransaction = log.MaxPayload / 2
+
+func tooLarge(size int) error {
+	return &tx.Error{Kind: tx.LimitExceeded, Msg: fmt.Sprintf("what the transaction changes takes about %d bytes, and one log object at most %d: split it", size, maxTransaction)}
+}
+
+// sizeOf estimates the bytes of a transaction's record, escapes aside from above.
 func sizeOf(t *datom.Tx) int {
 	n := 32
 	for i := range t.Datoms {

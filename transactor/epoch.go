@@ -113,6 +113,7 @@ func (e *epoch) prepare() *batch {
 			}
 			continue
 		}
+		clear(e.todo) // what was answered keeps no value alive
 		e.todo, e.next = x.queue.take(e.todo[:0]), 0
 		if len(e.todo) > 0 {
 			continue
@@ -172,7 +173,12 @@ const (
 // the epoch failed meanwhile.
 func (e *epoch) judge(b *batch) *batch {
 	f := e.todo[e.next]
-	f.prep, f.refusal = e.verdict(f)
+	size := 0
+	if f.prep, f.refusal = e.verdict(f); f.refusal == nil {
+		if size = sizeOf(&f.prep.Tx); size > maxTransaction {
+			f.refusal = tooLarge(size)
+		}
+	}
 	if f.refusal != nil {
 		e.next++
 		f.judged = refused
@@ -186,7 +192,6 @@ func (e *epoch) judge(b *batch) *batch {
 		return e.closeBatch(b)
 	}
 	t := &f.prep.Tx
-	size := sizeOf(t)
 	alone := f.prep.Schema && !mutant.Is("schema-in-company")
 	if len(b.txs) > 0 && (alone || b.size+size > e.x.opt.MaxBatchBytes) {
 		// What was judged holds for the next batch as well: the stage is the same.

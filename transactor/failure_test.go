@@ -386,6 +386,37 @@ func TestP10_AStoreThatNeverAnswersHangsNobody(t *testing.T) {
 	})
 }
 
+// The reading of the log in a takeover has a deadline as well.
+func TestP10_ARecoveryThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, l := w.open(Options{StoreTimeout: 5 * time.Second, Retries: -1})
+		mustTransact(t, x, people)
+		epoch, hung := epochOf(t, l), false
+		l.SetHook(func(c mem.Call) mem.Fault {
+			switch {
+			case c.Op == mem.OpAppend && c.Key.Epoch == epoch:
+				return mem.Fault{Fail: errBroken}
+			case c.Op == mem.OpRead && !hung: // one goroutine takes over
+				hung = true
+				return mem.Fault{Delay: 1000 * time.Hour}
+			}
+			return mem.Fault{}
+		})
+		begin := time.Now()
+		lost := mustSubmit(t, x, person("a", 1))
+		var failed *CommitError
+		if _, err := lost.Wait(t.Context()); !errors.As(err, &failed) {
+			t.Error(err)
+		}
+		if took := time.Since(begin); !hung || took > time.Minute {
+			t.Errorf("hung %t, took %v", hung, took)
+		}
+		mustTransact(t, x, person("b", 1))
+		closeIn(t, x, time.Hour)
+	})
+}
+
 func TestP10_CloseReturnsAndAnswersEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

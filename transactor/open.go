@@ -41,7 +41,11 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 
-	unlock, err := l.Lock(ctx, !opt.NoWait)
+	unlock, err := l.Lock(ctx, false)
+	if errors.Is(err, log.ErrOwned) && !opt.NoWait {
+		opt.Logger.Info("waiting for the database's owner", "store", info.Location, "owner", err)
+		unlock, err = l.Lock(ctx, true)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening %s: %w", info.Location, err)
 	}

@@ -84,6 +84,9 @@ func (o Options) Validate() error {
 	atLeast("QueueTransactions", o.QueueTransactions, 0)
 	atLeast("QueueBytes", o.QueueBytes, 0)
 	atLeast("MaxEpochs", o.MaxEpochs, 0)
+	if o.MaxBatchBytes > maxTransaction {
+		errs = append(errs, fmt.Errorf("MaxBatchBytes is %d; a log object takes at most %d", o.MaxBatchBytes, maxTransaction))
+	}
 	if o.StoreTimeout < 0 {
 		errs = append(errs, fmt.Errorf("StoreTimeout is %v; it must be positive, or 0 for the default", o.StoreTimeout))
 	}

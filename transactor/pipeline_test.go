@@ -287,6 +287,20 @@ func TestP4_BatchesAreCappedByCountAndBytes(t *testing.T) {
 	}
 }
 
+// What no object could hold is refused, and the transactor goes on.
+func TestP4_ATransactionLargerThanAnObjectIsRefused(t *testing.T) {
+	x, _ := newWorld(t).open(Options{Limits: tx.Limits{ValueBytes: 40 << 20}})
+	mustTransact(t, x, people)
+	zeros := string(make([]byte, maxTransaction-1024)) // each zero takes two bytes in the log
+	if _, err := x.Transact(context.Background(), person(zeros+zeros[:2048], 1)); !errors.Is(err, tx.ErrLimitExceeded) {
+		t.Errorf("over the limit: %v", err)
+	}
+	if _, err := x.Transact(context.Background(), person(zeros, 1)); err != nil {
+		t.Errorf("at the limit: %v", err)
+	}
+	mustTransact(t, x, person("a", 1))
+}
+
 // With both flushes in flight, everything that comes meanwhile shares the next object.
 func TestP4_ABatchGrowsWhileNoFlushIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

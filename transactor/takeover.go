@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/internal/mutant"
 	"github.com/steledb/stele/log"
@@ -65,11 +67,17 @@ func (x *Transactor) ownRoot(instance log.ID) func(context.Context) (*log.Root, 
 // fenced (L4). Until then nothing that was read is more than a guess. each is called for every object of the chain behind
 // x.installed, in order.
 func (x *Transactor) begin(ctx context.Context, root *log.Root, each func(*log.Object) error) (head log.Head, err error) {
-	found, err := log.Recover(ctx, x.log, root, x.installed, each)
+	watched, alive, stop := x.watch(ctx)
+	defer stop()
+	found, err := log.Recover(watched, x.log, root, x.installed, func(o *log.Object) error {
+		alive()
+		return each(o)
+	})
 	if err != nil {
 		return head, fmt.Errorf("reading the log: %w", err)
 	}
-	repairs, err := x.log.Adopt(ctx, root.Instance, found.Head.Pos, found.Unfenced)
+	alive()
+	repairs, err := x.log.Adopt(watched, root.Instance, found.Head.Pos, found.Unfenced)
 	if err != nil {
 		return head, fmt.Errorf("adopting the log: %w", err)
 	}
@@ -101,6 +109,14 @@ func (x *Transactor) put(ctx context.Context, o *log.Object, c log.Check) error 
 		return err
 	}
 	return x.retry(ctx, x.verify(c))
+}
+
+// watch is the deadline of work that takes long and makes progress (P10): the context ends once alive has not been called for
+// StoreTimeout.
+func (x *Transactor) watch(parent context.Context) (ctx context.Context, alive, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	t := time.AfterFunc(x.opt.StoreTimeout, func() { cancel(errStoreTimeout) })
+	return ctx, func() { t.Reset(x.opt.StoreTimeout) }, func() { t.Stop(); cancel(nil) }
 }
 
 // verify is one fence.
@@ -256,17 +272,19 @@ func (x *Transactor) enter(e *epoch) {
 // replay applies a log to a value, many objects at a time.
 type replay struct {
 	stage  *db.Stage
-	datoms int
+	txs    []*datom.Tx
+	datoms int // since the last snapshot
 }
 
 // replayChunk is how many datoms go into one snapshot during recovery.
 const replayChunk = 1 << 16
 
-func (r *replay) object(o *log.Object) error {
-	for t, err := range o.Txs() {
-		if err != nil {
-			return err
-		}
+// object applies one object whole: nothing of it if it does not decode.
+func (r *replay) object(o *log.Object) (err error) {
+	if r.txs, err = o.AppendTxs(r.txs[:0]); err != nil {
+		return err
+	}
+	for _, t := range r.txs {
 		r.stage.Apply(t)
 		r.datoms += len(t.Datoms)
 	}
