@@ -23,6 +23,7 @@ func (l *Log) PutBlob(ctx context.Context, inst log.ID, name string, b []byte) e
 		return log.WithOutcome(log.NotWritten, err)
 	}
 	defer end()
+	b = slices.Clone(b) // the write may outlast the call
 	return l.apart(ctx, func(ctx context.Context, writing func()) error {
 		writing()
 		if err := l.putBlob(inst, name, b); err != nil {

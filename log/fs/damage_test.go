@@ -383,7 +383,7 @@ func TestL10_FencedIsNotTorn(t *testing.T) {
 	mustCommit(t, o, 3, 600)
 	var writes []crashfs.Call
 	for _, c := range w.m.Calls() {
-		if c.Op == "write" && strings.HasSuffix(c.Path, "next") && c.Off >= 80 {
+		if c.Op == "write" && strings.HasSuffix(c.Path, ".log") {
 			writes = append(writes, c)
 		}
 	}

@@ -21,7 +21,7 @@ type instance struct {
 
 	scanning sync.Mutex // one refresh or load at a time; held while files are read, never by a flush
 
-	mu    sync.Mutex // guards files and what is in them; never held while a file is read or written
+	mu    sync.Mutex // guards files and what is in them; never held while a file is read, or written but for a mark
 	files []*file    // by number
 	clock uint64     // counts loads
 }

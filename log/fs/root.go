@@ -252,7 +252,10 @@ func (l *Log) writeFile(path string, b []byte) (err error) {
 			err = cerr
 		}
 	}()
-	if err := f.Allocate(0, int64(len(b))); err != nil {
+	if len(b) > 0 {
+		err = f.Allocate(0, int64(len(b)))
+	}
+	if err != nil {
 		return err
 	}
 	if _, err := f.WriteAt(b, 0); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"io"
 
 	"github.com/steledb/stele/log"
 )
@@ -307,8 +308,11 @@ func (w *window) get(off int64, n int) ([]byte, error) {
 		w.at, w.n = off, 0
 		want := int(min(windowSize, w.size-off))
 		got, err := w.f.ReadAt(w.buf[:want], off)
-		if got < n && err != nil {
-			return nil, err // a file that became shorter meanwhile included
+		if err == io.EOF { // the owner has given room back meanwhile
+			w.size = off + int64(got)
+			n = min(n, got)
+		} else if err != nil {
+			return nil, err
 		}
 		w.n = got
 	}

@@ -327,7 +327,10 @@ func (w *writer) write(batch []*request, need int64) error {
 		return fmt.Errorf("cannot write %d bytes to %s at offset %d: %w", need, w.file.path, w.end, err)
 	}
 	if w.l.mut == mutMarkFirst {
-		if err := w.mark(w.end+need, batch[len(batch)-1].frame.hash, false, w.end+need); err != nil {
+		w.in.mu.Lock()
+		err := w.mark(w.end+need, batch[len(batch)-1].frame.hash, false, w.end+need)
+		w.in.mu.Unlock()
+		if err != nil {
 			return err
 		}
 	}
@@ -340,25 +343,35 @@ func (w *writer) write(batch []*request, need int64) error {
 			return fmt.Errorf("cannot sync %s: %w", w.file.path, err)
 		}
 	}
-	at = w.end
+	// The mark shows the objects to readers of other handles, the index to those of this one: both at once, or one could miss
+	// what the other has shown.
 	w.in.mu.Lock()
+	defer w.in.mu.Unlock()
+	f := w.file
+	lo, hi, maxT, known := f.min, f.max, f.maxT, f.known
 	for _, r := range batch {
-		w.file.add(r.frame.entry(at))
+		e := r.frame.entry(0)
+		f.holds(&e)
+	}
+	w.end += need
+	if err := w.mark(w.end, batch[len(batch)-1].frame.hash, false, w.end); err != nil {
+		f.min, f.max, f.maxT, f.known = lo, hi, maxT, known
+		return err
+	}
+	at = w.end - need
+	for _, r := range batch {
+		f.add(r.frame.entry(at))
 		w.cover.add(&r.frame)
 		at += r.frame.length()
 	}
-	w.file.synced = at
-	w.in.mu.Unlock()
-	w.synced, w.last = at, batch[len(batch)-1].frame.hash
-	w.end = at + headSize
-	return w.mark(w.synced, w.last, false, at)
+	f.synced, w.synced, w.last = w.end, w.end, batch[len(batch)-1].frame.hash
+	w.end += headSize
+	return nil
 }
 
-// mark writes a sync mark at an offset.
+// mark writes a sync mark at an offset. The caller holds the instance's mu: the one write under it, into the page cache.
 func (w *writer) mark(synced int64, last log.Hash, final bool, at int64) error {
-	w.in.mu.Lock()
 	f := frame{final: final, synced: synced, min: w.file.min, max: w.file.max, maxT: w.file.maxT, hash: last}
-	w.in.mu.Unlock()
 	var b [headSize]byte
 	f.put(b[:], w.head.nonce, at)
 	if _, err := w.h.WriteAt(b[:], at); err != nil {
@@ -402,7 +415,9 @@ func (w *writer) finish() error {
 	if w.file == nil {
 		return nil
 	}
+	w.in.mu.Lock()
 	err := w.mark(w.synced, w.last, true, w.end)
+	w.in.mu.Unlock()
 	if err == nil {
 		err = w.h.Truncate(w.end + headSize)
 	}
@@ -479,8 +494,11 @@ func (w *writer) create(epoch uint64, need int64, start bool) error {
 	if err == nil && w.l.mut != mutSkipDirSync {
 		err = w.l.fsys.SyncDir(dir)
 	}
+	_ = h.Close()
+	if err == nil {
+		h, err = w.l.fsys.Open(f.path, readWrite) // by its name, which errors then tell
+	}
 	if err != nil {
-		_ = h.Close()
 		return w.l.fail(fmt.Errorf("cannot create %s: %w", f.path, err))
 	}
 	if !w.cover.any || w.head.epoch != epoch {
