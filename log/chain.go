@@ -88,6 +88,54 @@ func (e *strayError) Error() string {
 	return fmt.Sprintf("the chain back comes to %s and not to %s", e.at, e.base)
 }
 
+// goneError: what a reader had proven or installed is not in the log any more (L11).
+type goneError struct {
+	pos    Pos
+	reason string
+}
+
+func (e *goneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.pos, e.reason) }
+
+// unsettled reports whether an error means different things, depending on what the root says now.
+func unsettled(err error) bool {
+	var missing *missingError
+	var stray *strayError
+	var gone *goneError
+	return errors.As(err, &missing) || errors.As(err, &stray) || errors.As(err, &gone)
+}
+
+// verdict is what an unsettled error means if the root has not changed. proven: the reading began at something that had been
+// proven, and not at the sealed position or the beginning.
+func verdict(err error, proven bool) error {
+	var missing *missingError
+	var stray *strayError
+	switch {
+	case errors.As(err, &missing):
+		return &CorruptError{Key: missing.key, Reason: "it is missing: " + missing.reason}
+	case errors.As(err, &stray) && !proven:
+		return &CorruptError{Reason: err.Error()}
+	default:
+		return fmt.Errorf("%w: %w", ErrRolledBack, err)
+	}
+}
+
+// stillThere sees that the store has what was proven or installed, unless it is sealed. A goneError if not.
+func stillThere(ctx context.Context, l Log, root *Root, proven Head) error {
+	if proven.Key.Compare(root.Sealed.Pos().Key) <= 0 || mutant.Is("forget-installed") {
+		return nil
+	}
+	o, err := l.Get(ctx, root.Instance, proven.Key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return &goneError{proven.Pos, "it is not in the store"}
+	case err != nil:
+		return err
+	case o.Hash() != proven.Hash:
+		return &goneError{proven.Pos, fmt.Sprintf("%s is in its place", o.Pos())}
+	}
+	return nil
+}
+
 // stayPath is the path of a reader whose base lies in the anchor's epoch.
 func stayPath(base Head) path {
 	p := path{segments: []segment{{epoch: base.Key.Epoch}}, claims: map[ID]bool{}}

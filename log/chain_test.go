@@ -399,6 +399,36 @@ func TestL11_TheChainMustLeadThroughWhatWasInstalled(t *testing.T) {
 	wantError(t, w.reader(log.ReaderOptions{From: installed}).try(), log.ErrRolledBack, "sync")
 }
 
+// What was installed is lost, and nothing else: it would be missed only when somebody reads the whole log.
+func TestL11_WhatWasInstalledMustStillBeThere(t *testing.T) {
+	w := newWorld(t)
+	a := w.open()
+	last := a.batch(1)
+	w.land(last)
+	a.ack()
+	r := w.reader(log.ReaderOptions{})
+	r.sync()
+	w.lose(last)
+	b := w.take()
+	wantError(t, b.try(a.head), log.ErrRolledBack, "recover")
+	b.head = a.head // as it would have gone on
+	w.land(b.start())
+	wantError(t, r.try(), log.ErrRolledBack, "sync")
+	// Sealed, it may be gone.
+	w = newWorld(t)
+	a = w.open()
+	last = a.batch(1)
+	w.land(last)
+	r = w.reader(log.ReaderOptions{})
+	r.sync()
+	w.seal(last, true)
+	b = w.take()
+	w.check(b.try(a.head))
+	w.land(b.start())
+	r.sync()
+	r.wants("1.0 1.1 2.0 ")
+}
+
 func TestL11_ObjectsOfALaterEpoch(t *testing.T) {
 	w := newWorld(t)
 	a := w.open()

@@ -10,6 +10,9 @@ import (
 func TestMutations(t *testing.T) {
 	mutanttest.Run(t, []mutanttest.Mutation{
 		{Name: "ignore-gap", What: "a batch behind a gap is taken", Run: "TestL6"},
+		{Name: "ignore-gap", What: "a batch behind a gap is taken, in random worlds", Run: "TestRandomWorlds"},
+		{Name: "anchor-newest", What: "a reader anchors at the newest start that is there, in random worlds", Run: "TestRandomWorlds"},
+		{Name: "no-reread", What: "a reader trusts without reading the root again, in random worlds", Run: "TestRandomWorlds"},
 		{Name: "ignore-damage", What: "a gap below fenced ends the chain quietly", Run: "TestL6"},
 		{Name: "skip-hash", What: "previous is not compared", Run: "TestL10"},
 		{Name: "anchor-newest", What: "a reader anchors at the newest start that is there", Run: "TestL5"},
@@ -20,6 +23,7 @@ func TestMutations(t *testing.T) {
 		{Name: "any-claim", What: "fenced counts under the claim of a dead epoch", Run: "TestL6"},
 		{Name: "lost-start", What: "batches whose epoch has no start are dead like any others", Run: "TestL6"},
 		{Name: "open-above", What: "an opener does not look for objects above the root's epoch", Run: "TestL11"},
+		{Name: "forget-installed", What: "nobody looks whether what was installed is still there", Run: "TestL11"},
 		{Name: "fence-all", What: "every object of the chain counts as fenced", Run: "TestL10"},
 	})
 }

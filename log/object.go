@@ -162,7 +162,7 @@ func Encode(h Header, txs []*datom.Tx, compress bool) (*Object, error) {
 	}
 	size := HeaderSize + checksumSize
 	for _, tx := range txs {
-		size += 32
+		size += 18
 		for i := range tx.Datoms {
 			size += tx.Datoms[i].V.Size() // 16 and the text: a little more than head, id, attribute and value take
 		}

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"math"
 	"math/big"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -408,14 +409,15 @@ func FuzzDecode(f *testing.F) {
 
 func benchmarkBatch(b *testing.B) (log.Header, []*datom.Tx) {
 	_, h := sampleHeaders()
+	rnd := rand.New(rand.NewPCG(1, 2))
 	var txs []*datom.Tx
 	for i := range uint64(256) {
 		t := h.FirstT + i
 		e := datom.MakeID(datom.PartUser, 1_000_000+i)
 		txs = append(txs, &datom.Tx{T: t, Instant: 1_700_000_000_000 + int64(i), Next: datom.NextIDs{Part: 5, Seq: 1_000_001 + i}, Datoms: []datom.Datom{
 			{E: datom.TxID(t), A: 50, V: datom.InstantMilli(1_700_000_000_000 + int64(i)), T: t, Added: true},
-			{E: e, A: 2048, V: datom.String(fmt.Sprintf("user-%d@example.org", i)), T: t, Added: true},
-			{E: e, A: 2049, V: datom.String("a string of some thirty bytes."), T: t, Added: true},
+			{E: e, A: 2048, V: datom.String(fmt.Sprintf("user-%d@example.org", rnd.Uint32())), T: t, Added: true},
+			{E: e, A: 2049, V: datom.String(fmt.Sprintf("some text and %016x", rnd.Uint64())), T: t, Added: true},
 		}})
 	}
 	h.Count = 256

@@ -153,7 +153,10 @@ func (r *Reader) sync(ctx context.Context, st *Status, yield func(*Object) error
 		case anchor.Claim != root.Claim && !mutant.Is("anchor-newest"):
 			return r.settle(ctx, root, fmt.Errorf("%w: the start of epoch %d is under another claim than the root", ErrRolledBack, root.Epoch))
 		}
-		if p, err = walk(ctx, r.log, root, base, anchor); err != nil {
+		if p, err = walk(ctx, r.log, root, base, anchor); err == nil {
+			err = stillThere(ctx, r.log, root, r.proven)
+		}
+		if err != nil {
 			return r.settle(ctx, root, err)
 		}
 	}
@@ -170,12 +173,10 @@ func (r *Reader) sync(ctx context.Context, st *Status, yield func(*Object) error
 
 // settle decides by the root what an error means. An object that is missing may have been sealed, or be of a chain that is no longer the log.
 func (r *Reader) settle(ctx context.Context, root *Root, cause error) (again bool, err error) {
-	var missing *missingError
-	var stray *strayError
 	switch {
 	case errors.Is(cause, errMoved):
 		return true, nil
-	case !errors.As(cause, &missing) && !errors.As(cause, &stray) && !errors.Is(cause, ErrRolledBack):
+	case !unsettled(cause) && !errors.Is(cause, ErrRolledBack):
 		return false, cause
 	}
 	now, err := r.root(ctx)

@@ -35,7 +35,7 @@ type Recovery struct {
 // object that the caller had sent is in the log is told by its hash: it landed if and only if it was yielded, or lies before from.
 //
 // Errors: ErrNotOwner, the root names somebody else now. ErrSealed. ErrCorrupt (a CorruptError): an object of the chain is missing or
-// damaged, or something that was acknowledged is (L6); nothing was dropped. ErrRolledBack: the chain does not lead through from, or
+// damaged, or something that was acknowledged is (L6); nothing was dropped. ErrRolledBack: from is gone, the chain does not lead through it, or the log
 // holds objects of the owner's own or a later epoch. Whatever else the store returns. After an error other than ErrCorrupt and ErrRolledBack Recover
 // may be called again, from the start or from the last object yielded, if the caller still owns the database.
 func Recover(ctx context.Context, l Log, root *Root, from Head, yield func(*Object) error) (*Recovery, error) {
@@ -68,6 +68,9 @@ func (r *recovery) try(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	r.Recovery = Recovery{Base: base, Head: base}
+	if err := stillThere(ctx, r.log, r.root, r.from); err != nil {
+		return r.settle(ctx, err)
+	}
 	start, top, err := newestStart(ctx, r.log, r.root.Instance, base.Key, r.root.Epoch)
 	if err != nil {
 		return false, err
@@ -169,9 +172,7 @@ func (r *recovery) restart(now *Root) (again bool, err error) {
 
 // settle decides by the root what an object means that is not there, or a chain that does not lead where it must.
 func (r *recovery) settle(ctx context.Context, cause error) (again bool, err error) {
-	var missing *missingError
-	var stray *strayError
-	if !errors.As(cause, &missing) && !errors.As(cause, &stray) {
+	if !unsettled(cause) {
 		return false, cause
 	}
 	now, err := r.reread(ctx)
@@ -182,17 +183,4 @@ func (r *recovery) settle(ctx context.Context, cause error) (again bool, err err
 		return r.restart(now)
 	}
 	return false, verdict(cause, r.from != Head{})
-}
-
-// verdict is what a reader says of a log whose root has not changed: cause is a missingError or a strayError. proven: it began at something
-// that it had proven, and not at the sealed position or the beginning.
-func verdict(cause error, proven bool) error {
-	var missing *missingError
-	if errors.As(cause, &missing) {
-		return &CorruptError{Key: missing.key, Reason: "it is missing: " + missing.reason}
-	}
-	if proven {
-		return fmt.Errorf("%w: %w", ErrRolledBack, cause)
-	}
-	return &CorruptError{Reason: cause.Error()}
 }
