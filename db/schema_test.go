@@ -164,7 +164,9 @@ func TestIdents(t *testing.T) {
 	s.do(func(b *txBuilder) { b.add(e2, AttrIdent, kw("a")) })
 	check("taken over", "a", e2, true, true)
 	check("taken over", "b", e1, true, false)
-	s.do(func(b *txBuilder) { b.retract(e2, AttrIdent, kw("a")).add(e1, AttrIdent, kw("a")).add(e2, AttrIdent, kw("b")) })
+	s.do(func(b *txBuilder) {
+		b.retract(e2, AttrIdent, kw("a")).add(e1, AttrIdent, kw("a")).add(e2, AttrIdent, kw("b"))
+	})
 	check("swapped", "a", e1, true, true)
 	check("swapped", "b", e2, true, true)
 	before := s.Schema()
