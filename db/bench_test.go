@@ -142,6 +142,7 @@ func BenchmarkTx(b *testing.B) {
 					runtime.GC()
 					i, k := 0, 0
 					start := time.Now()
+					cpu := cpuTime()
 					b.ReportAllocs()
 					for b.Loop() {
 						s.Apply(sh.do(s, l))
@@ -156,6 +157,7 @@ func BenchmarkTx(b *testing.B) {
 					b.StopTimer()
 					s.Snapshot()
 					s.Wait()
+					b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/op")
 					runtime.KeepAlive(old)
 					if len(lat) > 1000 {
 						slices.Sort(lat)
@@ -178,6 +180,7 @@ func BenchmarkReplay(b *testing.B) {
 				txs[i] = l.insert()
 			}
 			runtime.GC()
+			cpu := cpuTime()
 			b.ResetTimer()
 			for range b.N {
 				s := NewStage(Empty())
@@ -193,6 +196,7 @@ func BenchmarkReplay(b *testing.B) {
 				s.Wait()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(3*n), "ns/datom")
+			b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/float64(3*n), "cpu-ns/datom")
 		})
 	}
 }
