@@ -34,9 +34,11 @@ type Reader struct {
 	witness *Witness
 	buffer  int
 
-	mu       sync.Mutex
-	proven   Head
-	instance ID // of the first root; zero: none was read
+	syncing  sync.Mutex // one Sync at a time
+	instance ID         // of the first root; zero: none was read
+
+	mu     sync.Mutex // of proven, for Head; a Sync reads it freely, as nobody else writes
+	proven Head
 }
 
 // NewReader is a Reader of l. It does not read yet, and does not close l.
@@ -51,7 +53,7 @@ func NewReader(l Log, o ReaderOptions) *Reader {
 	return r
 }
 
-// Head is how far the reader has handed out.
+// Head is how far the reader has handed out. It never waits for a Sync.
 func (r *Reader) Head() Head {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,8 +78,8 @@ type Status struct {
 // Errors: ErrNoRoot; ErrDeleted, also if the name belongs to another database now; ErrSealed; ErrCorrupt; ErrRolledBack; whatever else the
 // store returns. After any but ErrDeleted, ErrCorrupt and ErrRolledBack it may be called again.
 func (r *Reader) Sync(ctx context.Context, yield func(*Object) error) (Status, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.syncing.Lock()
+	defer r.syncing.Unlock()
 	var st Status
 	for {
 		root, err := r.root(ctx)
@@ -250,7 +252,10 @@ func (s *readerStep) handOut(proven func(*Object) bool, err error) error {
 		if err := s.yield(o); err != nil {
 			return &yieldError{err}
 		}
-		s.reader.proven, s.held[i] = head, nil
+		s.reader.mu.Lock()
+		s.reader.proven = head
+		s.reader.mu.Unlock()
+		s.held[i] = nil
 		s.status.Objects++
 	}
 	s.held, s.bytes = s.held[:0], 0

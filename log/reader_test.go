@@ -155,6 +155,9 @@ func TestL8_YieldEndsTheReading(t *testing.T) {
 	n := 0
 	_, err := r.r.Sync(w.ctx, func(o *log.Object) error {
 		if n++; n == 2 {
+			if h := r.r.Head(); h.Pos != w.get(log.StartKey(1)).Pos() {
+				t.Errorf("the head, meanwhile, is %s", h.Pos)
+			}
 			return stop
 		}
 		return nil
@@ -273,4 +276,25 @@ func TestL11_RootToOpen(t *testing.T) {
 	wantError(t, err, log.ErrDeleted, "open")
 	_, err = new(log.Witness).RootToOpen(w.ctx, w.server.Open("none", mem.Options{}))
 	wantError(t, err, log.ErrNoRoot, "open")
+}
+
+func BenchmarkRecover(b *testing.B) {
+	for _, n := range []int{1, 256} {
+		b.Run(fmt.Sprintf("batch=%d", n), func(b *testing.B) {
+			w := newWorld(b)
+			a := w.open()
+			const objects = 4000
+			for range objects {
+				a.fenced = a.head.LastT
+				w.land(a.batch(n))
+			}
+			p := w.take()
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := log.Recover(w.ctx, p.l, p.root, log.Head{}, func(*log.Object) error { return nil })
+				w.check(err)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/objects, "ns/object")
+		})
+	}
 }

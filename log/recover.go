@@ -58,7 +58,6 @@ type recovery struct {
 	root  *Root // as last read
 	from  Head
 	yield func(*Object) error
-	count uint64 // objects yielded
 }
 
 // try reads once. again: the sealed position moved before anything was yielded, and root is the new one.
