@@ -390,6 +390,7 @@ func (x *Transactor) deliver(b *batch) {
 		x.value.Store(&b.after)
 		x.fenced.Store(b.txs[n-1].T)
 		x.installed = b.head
+		x.marks.passed(b.head)
 		x.barren = 0
 	}
 	bytes := 0

@@ -65,7 +65,14 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 		return nil, nil, err
 	}
 	r := &replay{stage: db.NewStage(db.Empty())}
-	head, err := x.begin(ctx, root, r.object)
+	at := root.Sealed.Head()
+	head, err := x.begin(ctx, root, func(o *log.Object) (err error) {
+		if at, err = at.Follow(o); err != nil {
+			return err
+		}
+		x.marks.passed(at)
+		return r.object(o)
+	})
 	if err != nil {
 		return nil, nil, err
 	}

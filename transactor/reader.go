@@ -17,11 +17,13 @@ type Reader struct {
 	log    log.Log
 	info   log.Info
 	value  atomic.Pointer[db.DB]
+	marks  marks
 	closed atomic.Bool
 
 	mu     sync.Mutex // of the reading
 	reader *log.Reader
 	replay *replay
+	head   log.Head // how far replay reaches
 	counts ReaderStats
 }
 
@@ -60,10 +62,14 @@ func (r *Reader) Sync(ctx context.Context) (db.DB, error) {
 	if r.closed.Load() {
 		return db.DB{}, ErrClosed
 	}
-	_, err := r.reader.Sync(ctx, func(o *log.Object) error {
-		if err := r.replay.object(o); err != nil {
+	_, err := r.reader.Sync(ctx, func(o *log.Object) (err error) {
+		if err = r.replay.object(o); err != nil {
 			return err
 		}
+		if r.head, err = r.head.Follow(o); err != nil {
+			return err
+		}
+		r.marks.passed(r.head)
 		r.counts.Objects++
 		r.counts.Transactions += uint64(o.Count)
 		return nil

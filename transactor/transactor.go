@@ -26,6 +26,7 @@ type Transactor struct {
 	value  atomic.Pointer[db.DB] // what DB shows: installed, so durable and fenced
 	fenced atomic.Uint64         // the last t that was acknowledged
 	term   atomic.Pointer[term]  // the epoch at work
+	marks  marks                 // places on the chain
 
 	// Of the run loop and what works for it.
 	installed log.Head        // the object up to which value reaches
