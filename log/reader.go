@@ -148,8 +148,7 @@ func (r *Reader) sync(ctx context.Context, st *Status, yield func(*Object) error
 		anchor, err := r.log.Get(ctx, root.Instance, start)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			st.Waiting = true
-			return false, nil
+			return r.wait(ctx, st)
 		case err != nil:
 			return false, err
 		case anchor.Claim != root.Claim && !mutant.Is("anchor-newest"):
@@ -170,6 +169,25 @@ func (r *Reader) sync(ctx context.Context, st *Status, yield func(*Object) error
 	if err := step.prove(ctx); err != nil {
 		return r.settle(ctx, root, err)
 	}
+	return false, nil
+}
+
+// wait is what is left to do while the root's epoch has no start: to see that the start is not lost, for then the wait would have no end.
+func (r *Reader) wait(ctx context.Context, st *Status) (again bool, err error) {
+	start := StartKey(st.Root.Epoch)
+	for k, err := range r.log.List(ctx, st.Root.Instance, start) {
+		switch {
+		case err != nil:
+			return false, err
+		case k.Epoch > start.Epoch:
+			return r.settle(ctx, st.Root, fmt.Errorf("%w: the log holds objects of epoch %d, and the root's is %d", ErrRolledBack, k.Epoch, start.Epoch))
+		}
+		if _, err := fetch(ctx, r.log, st.Root.Instance, start, fmt.Sprintf("batch %s stands behind it", k)); err != nil {
+			return r.settle(ctx, st.Root, err)
+		}
+		return true, nil // it landed just now
+	}
+	st.Waiting = true
 	return false, nil
 }
 

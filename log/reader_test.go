@@ -97,6 +97,43 @@ func TestL8_OlderEpochsAreTrustedNoEarlier(t *testing.T) {
 	r.wants("1.0 4.0 ")
 }
 
+// A reader does not wait for a start that was there.
+func TestL6_AReaderDoesNotWaitForALostStart(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	b := w.take().recover()
+	start := b.start()
+	w.land(start)
+	b.ack()
+	w.land(b.batch(1))
+	w.lose(start)
+	wantError(t, w.reader(log.ReaderOptions{}).try(), log.ErrCorrupt, "sync")
+	// It looks for the start once more: here it is only late.
+	r := w.reader(log.ReaderOptions{})
+	on(r.l, mem.OpList, 1, func() { w.land(start) })
+	r.sync()
+	r.wants("1.0 2.0 2.1 ")
+}
+
+// While it waits for one epoch it sees a later one: the root went back.
+func TestL11_AReaderThatWaitsSeesALaterEpoch(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	w.take()
+	early := w.root()
+	w.open()
+	w.rollRootBack(early)
+	wantError(t, w.reader(log.ReaderOptions{}).try(), log.ErrRolledBack, "sync")
+	// Only an owner that came meanwhile is no step back.
+	w = newWorld(t)
+	w.open()
+	w.take()
+	r := w.reader(log.ReaderOptions{})
+	on(r.l, mem.OpList, 1, func() { w.open() })
+	r.sync()
+	r.wants("1.0 3.0 ")
+}
+
 // A start of an older epoch is no anchor, be it the newest that is there.
 func TestL5_ReaderAnchorsAtTheRootsEpochAlone(t *testing.T) {
 	w := newWorld(t)

@@ -7,11 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/logtest"
 	"github.com/steledb/stele/log/mem"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	logtest.Run(t, logtest.Backend{
