@@ -3,8 +3,6 @@ package fs_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,34 +13,42 @@ import (
 	"github.com/steledb/stele/log/fs/crashfs"
 )
 
-// specimen is a small log in a directory: two epochs, three files.
+// specimen is a small log on a machine of its own: two epochs, some files.
 type specimen struct {
-	dir   string // of the store
-	inst  log.ID
-	files []string // the epoch files, oldest first
+	base  *crashfs.Machine
+	dir   string   // of the instance
+	files []string // the epoch files' names, oldest first
+	bytes map[string][]byte
 	chain []*log.Object
-	bytes map[string][]byte // all files of the database
 }
 
-func makeSpecimen(dir string) (*specimen, error) {
+var tiny = fs.Options{Dir: "/store", RollSize: 1500, Prealloc: 512}
+
+func makeSpecimen() (*specimen, error) {
+	m := crashfs.New()
 	for range 2 {
-		l, err := fs.Open(ctx, fs.Options{Dir: dir, RollSize: 1500, Prealloc: 512})
+		o := tiny
+		o.FS = m.Process()
+		l, err := fs.Open(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		o, err := own(ctx, l)
+		owner, err := own(ctx, l)
 		for i := 0; i < 4 && err == nil; i++ {
-			err = o.commit(ctx, 100)
+			err = owner.commit(ctx, 100)
 		}
 		if err := errors.Join(err, l.Close()); err != nil {
 			return nil, err
 		}
 	}
-	return readSpecimen(dir)
+	return readSpecimen(m)
 }
 
-func readSpecimen(dir string) (*specimen, error) {
-	l, err := fs.Open(ctx, fs.Options{Dir: dir})
+func readSpecimen(m *crashfs.Machine) (*specimen, error) {
+	s := &specimen{base: m, bytes: map[string][]byte{}}
+	o := tiny
+	o.FS = m.Process()
+	l, err := fs.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -51,41 +57,32 @@ func readSpecimen(dir string) (*specimen, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &specimen{dir: dir, inst: root.Instance, bytes: map[string][]byte{}}
 	if s.chain, err = chainOf(ctx, l, root.Instance); err != nil {
 		return nil, err
 	}
-	if s.files, err = filepath.Glob(filepath.Join(dir, "main", root.Instance.String(), "*.log")); err != nil {
+	s.dir = "/store/main/" + root.Instance.String() + "/"
+	names, err := o.FS.ReadDir(s.dir)
+	if err != nil {
 		return nil, err
 	}
-	slices.Sort(s.files)
-	for _, name := range append(slices.Clone(s.files), filepath.Join(dir, "main", "ROOT")) {
-		if s.bytes[name], err = os.ReadFile(name); err != nil {
-			return nil, err
+	slices.Sort(names)
+	for _, name := range names {
+		if strings.HasSuffix(name, ".log") {
+			s.files = append(s.files, name)
+			s.bytes[name] = m.File(s.dir + name)
 		}
 	}
 	return s, nil
 }
 
-// restore puts every file back as it was.
-func (s *specimen) restore() error {
-	names, err := filepath.Glob(filepath.Join(s.dir, "main", s.inst.String(), "*.log"))
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if s.bytes[name] == nil {
-			if err := os.Remove(name); err != nil {
-				return err
-			}
-		}
-	}
-	for name, b := range s.bytes {
-		if err := os.WriteFile(name, b, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+// newest keeps the newest of everything: a copy of a machine.
+func newest(n int) int { return n - 1 }
+
+// with is the specimen with other bytes in one file; nil: without the file.
+func (s *specimen) with(name string, b []byte) *crashfs.Machine {
+	m := s.base.Crash(newest)
+	m.SetFile(s.dir+name, b)
+	return m
 }
 
 // verdict is what an opener says: the chain that it found and repaired, or an error.
@@ -95,22 +92,24 @@ type verdict struct {
 	err     error
 }
 
-func (s *specimen) open(mut fs.Mutation) (v verdict) {
-	l, err := fs.Open(ctx, fs.Options{Dir: s.dir})
+func open(m *crashfs.Machine, mut fs.Mutation) (v verdict) {
+	o := tiny
+	o.FS = m.Process()
+	l, err := fs.Open(ctx, o)
 	if err != nil {
 		return verdict{err: err}
 	}
 	defer l.Close()
 	l.Break(mut)
-	o, err := acquire(ctx, l)
+	owner, err := acquire(ctx, l)
 	if err != nil {
 		return verdict{err: err}
 	}
-	if v.chain, v.err = o.chain(ctx); v.err != nil {
+	if v.chain, v.err = owner.chain(ctx); v.err != nil {
 		return v
 	}
-	v.err = o.recover(ctx)
-	v.repairs = o.repairs
+	v.err = owner.recover(ctx)
+	v.repairs = owner.repairs
 	return v
 }
 
@@ -142,96 +141,91 @@ func (s *specimen) endsAt(v verdict, n int, repaired bool) error {
 // lastObject is where the frame of the newest file's last object begins, and where the object ends with its padding. Behind it
 // stand its mark and the final one.
 func (s *specimen) lastObject() (from, to int) {
-	size := len(s.bytes[last(s.files)])
-	to = size - 160
+	to = len(s.bytes[last(s.files)]) - 160
 	return to - (80+last(s.chain).Size()+7)/8*8, to
 }
 
-// reopen restores nothing: a repaired log must be whole.
-func (s *specimen) reopen() error {
-	v := s.open(0)
-	if v.err != nil || len(v.repairs) > 0 {
-		return fmt.Errorf("after the repair: %v, repairs %q", v.err, v.repairs)
+// repaired wants the first n objects of the chain, and what was repaired reported; and that the repaired log, and one whose repair a crash
+// cut short at any call, is whole.
+func (s *specimen) repaired(m *crashfs.Machine, n int, repaired bool, mut fs.Mutation) error {
+	copied := m.Crash(newest)
+	v := open(copied, mut)
+	if err := s.endsAt(v, n, repaired); err != nil {
+		return err
+	}
+	if v := open(copied, 0); v.err != nil || len(v.repairs) > 0 || len(v.chain) != n+1 {
+		return fmt.Errorf("after the repair: %v, repairs %q, %d objects", v.err, v.repairs, len(v.chain))
+	}
+	calls := len(copied.Calls())
+	for k := range calls {
+		crashing := m.Crash(newest)
+		crashing.CrashAt(k)
+		open(crashing, mut)
+		if !crashing.Off() {
+			break
+		}
+		v := open(crashing.Crash(crashfs.Random(uint64(n*1000+k))), 0)
+		if v.err != nil || len(v.chain) < n || n > 0 && v.chain[n-1].Hash() != s.chain[n-1].Hash() {
+			return fmt.Errorf("a crash at call %s of the repair: %v, %d objects", last(crashing.Calls()), v.err, len(v.chain))
+		}
 	}
 	return nil
 }
 
-func TestL10_TruncateTheLastObject(t *testing.T) {
-	s, err := makeSpecimen(diskDir(t))
+func specimenOf(t *testing.T) *specimen {
+	t.Helper()
+	s, err := makeSpecimen()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(s.files) < 4 || len(s.chain) != 10 {
+		t.Fatalf("%d files, %d objects", len(s.files), len(s.chain))
+	}
+	return s
+}
+
+func TestL10_TruncateTheLastObject(t *testing.T) {
+	s := specimenOf(t)
 	name := last(s.files)
 	from, to := s.lastObject()
 	n := len(s.chain)
 	for size := from; size <= len(s.bytes[name]); size++ {
-		if err := s.restore(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(name, int64(size)); err != nil {
-			t.Fatal(err)
-		}
 		want, repaired := n-1, size > from
 		if size >= to {
 			want, repaired = n, size != to && size != to+80 && size != to+160
 		}
-		err := s.endsAt(s.open(0), want, repaired)
-		if err == nil {
-			err = s.reopen()
-		}
-		if err != nil {
+		if err := s.repaired(s.with(name, s.bytes[name][:size]), want, repaired, 0); err != nil {
 			t.Fatalf("cut at %d of [%d, %d): %v", size, from, len(s.bytes[name]), err)
 		}
 	}
 }
 
 func TestL10_FlipAnyByte(t *testing.T) {
-	s, err := makeSpecimen(diskDir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.flipEveryByte(0); err != nil {
+	if err := flipEveryByte(0); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// damageEverywhere is the same test for the table of mutations.
-func damageEverywhere(mut fs.Mutation) error {
-	dir, err := os.MkdirTemp("", "stele-fs-")
+func flipEveryByte(mut fs.Mutation) error {
+	s, err := makeSpecimen()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	s, err := makeSpecimen(dir)
-	if err != nil {
-		return err
-	}
-	return s.flipEveryByte(mut)
-}
-
-func (s *specimen) flipEveryByte(mut fs.Mutation) error {
 	for i, name := range s.files {
 		for at := range s.bytes[name] {
-			if err := s.restore(); err != nil {
-				return err
-			}
 			b := slices.Clone(s.bytes[name])
 			b[at] ^= 1 << (at % 8)
-			if err := os.WriteFile(name, b, 0o644); err != nil {
-				return err
-			}
-			v := s.open(mut)
+			m := s.with(name, b)
 			// The last file's last two marks, of its last sync and of Close, have nothing behind them that says they
 			// were durable.
 			_, marks := s.lastObject()
-			err := v.corruptAt(filepath.Base(name))
 			if i == len(s.files)-1 && at >= marks {
-				if err = s.endsAt(v, len(s.chain), true); err == nil {
-					err = s.reopen()
-				}
+				err = s.repaired(m, len(s.chain), true, mut)
+			} else {
+				err = open(m, mut).corruptAt(name)
 			}
 			if err != nil {
-				return fmt.Errorf("byte %d of %s: %w", at, filepath.Base(name), err)
+				return fmt.Errorf("byte %d of %s: %w", at, name, err)
 			}
 		}
 	}
@@ -239,28 +233,18 @@ func (s *specimen) flipEveryByte(mut fs.Mutation) error {
 }
 
 func TestL10_FlipAnyByteOfTheRoot(t *testing.T) {
-	s, err := makeSpecimen(diskDir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(s.dir, "main", "ROOT")
-	for at := range s.bytes[name] {
-		b := slices.Clone(s.bytes[name])
-		b[at] ^= 1 << (at % 8)
-		if err := os.WriteFile(name, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.open(0).corruptAt("ROOT"); err != nil {
+	s := specimenOf(t)
+	for at := range s.base.File("/store/main/ROOT") {
+		m := s.base.Crash(newest)
+		m.Flip("/store/main/ROOT", int64(at))
+		if err := open(m, 0).corruptAt("ROOT"); err != nil {
 			t.Fatalf("byte %d: %v", at, err)
 		}
 	}
 }
 
 func TestL10_GarbageBehindTheEnd(t *testing.T) {
-	s, err := makeSpecimen(diskDir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := specimenOf(t)
 	whole := s.bytes[last(s.files)]
 	for i, name := range s.files {
 		for what, garbage := range map[string][]byte{
@@ -270,20 +254,15 @@ func TestL10_GarbageBehindTheEnd(t *testing.T) {
 			"its own bytes": whole[80:],
 			"itself":        whole,
 		} {
-			if err := s.restore(); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(name, append(slices.Clone(s.bytes[name]), garbage...), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			v := s.open(0)
+			m := s.with(name, append(slices.Clone(s.bytes[name]), garbage...))
+			var err error
 			if i < len(s.files)-1 {
-				err = v.corruptAt(filepath.Base(name))
-			} else if err = s.endsAt(v, len(s.chain), true); err == nil {
-				err = s.reopen()
+				err = open(m, 0).corruptAt(name)
+			} else {
+				err = s.repaired(m, len(s.chain), true, 0)
 			}
 			if err != nil {
-				t.Fatalf("%s behind %s: %v", what, filepath.Base(name), err)
+				t.Fatalf("%s behind %s: %v", what, name, err)
 			}
 		}
 	}
@@ -291,77 +270,45 @@ func TestL10_GarbageBehindTheEnd(t *testing.T) {
 
 // Zeros are what preallocation leaves.
 func TestL10_ZerosAreTheEnd(t *testing.T) {
-	s, err := makeSpecimen(diskDir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := specimenOf(t)
+	m := s.base.Crash(newest)
 	for _, name := range s.files {
-		if err := os.Truncate(name, int64(len(s.bytes[name])+10_000)); err != nil {
-			t.Fatal(err)
-		}
+		m.SetFile(s.dir+name, append(slices.Clone(s.bytes[name]), make([]byte, 10_000)...))
 	}
-	if err := s.endsAt(s.open(0), len(s.chain), false); err != nil {
+	if err := s.repaired(m, len(s.chain), false, 0); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestL10_MissingFiles(t *testing.T) {
-	s, err := makeSpecimen(diskDir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(s.files) < 4 {
-		t.Fatalf("only %d files", len(s.files))
-	}
+	s := specimenOf(t)
 	for i, name := range s.files[1 : len(s.files)-1] {
-		if err := s.restore(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.open(0).corruptAt(filepath.Base(s.files[i+2])); err != nil {
-			t.Fatalf("without %s: %v", filepath.Base(name), err)
+		if err := open(s.with(name, nil), 0).corruptAt(s.files[i+2]); err != nil {
+			t.Fatalf("without %s: %v", name, err)
 		}
 	}
 	// A file cut at a mark, between two objects, is whole as far as it goes; but it does not say that it is.
-	if err := s.restore(); err != nil {
-		t.Fatal(err)
-	}
 	middle := s.files[1]
-	if err := os.Truncate(middle, int64(len(s.bytes[middle])-80)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.open(0).corruptAt(filepath.Base(middle)); err != nil {
+	b := s.bytes[middle]
+	if err := open(s.with(middle, b[:len(b)-80]), 0).corruptAt(middle); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A start is torn, or lost, with the file that was made for it.
+// A torn start goes, with the file that was made for it.
 func TestL10_TornStart(t *testing.T) {
-	s, err := makeSpecimen(diskDir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole, err := readSpecimen(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v := s.open(0); v.err != nil { // another epoch, of a start alone
+	s := specimenOf(t)
+	m := s.base.Crash(newest)
+	if v := open(m, 0); v.err != nil { // one more epoch, of a start alone
 		t.Fatal(v.err)
 	}
-	if s, err = readSpecimen(s.dir); err != nil {
+	longer, err := readSpecimen(m)
+	if err != nil {
 		t.Fatal(err)
 	}
-	name := last(s.files)
-	for size := 80; size < len(s.bytes[name])-160; size += 3 {
-		if err := s.restore(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(name, int64(size)); err != nil {
-			t.Fatal(err)
-		}
-		if err := whole.endsAt(s.open(0), len(whole.chain), size > 80); err != nil {
+	name := last(longer.files)
+	for size := 80; size < len(longer.bytes[name])-160; size++ {
+		if err := longer.repaired(longer.with(name, longer.bytes[name][:size]), len(s.chain), size > 80, 0); err != nil {
 			t.Fatalf("cut at %d: %v", size, err)
 		}
 	}
@@ -405,7 +352,7 @@ func TestL10_FencedIsNotTorn(t *testing.T) {
 	if _, err := chainOf2(ctx, w, r); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.shown) != 2 { // the mark in between is broken: what lies behind it is not read yet
+	if len(w.shown) != 3 {
 		t.Fatalf("a reader sees %d objects", len(w.shown))
 	}
 

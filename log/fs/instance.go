@@ -120,6 +120,9 @@ func (f *file) shownFrom(i int, all bool, n int, to []located) []located {
 
 // proven reports whether an object behind e in the file was written when e had been acknowledged.
 func (f *file) proven(e *entry) bool {
+	if f.found.fenced >= e.proves {
+		return true
+	}
 	for i := len(f.byKey) - 1; i >= 0; i-- {
 		if o := &f.byKey[i]; o.at > e.at && o.fenced >= e.proves {
 			return true

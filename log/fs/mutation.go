@@ -12,4 +12,7 @@ const (
 	mutBelowMarkTorn          // damage below a mark counts as torn
 	mutNoRewrite              // what is adopted is synced, but not written again
 	mutGoOn                   // a failure does not end the use of the handle
+	mutFinalUnsynced          // the next file gets its name before this one's final mark is durable
+	mutShowUnmarked           // a reader sees what no mark covers
+	mutPathUnchecked          // the lock's file need not be the one at its path
 )

@@ -22,8 +22,11 @@ func TestMutations(t *testing.T) {
 		{"no fdatasync", fs.MutSkipSync, map[string]func(fs.Mutation) error{"crash": crash}},
 		{"a failed fdatasync is tried again", fs.MutRetrySync, map[string]func(fs.Mutation) error{"EIO": eio}},
 		{"no sync of the directory after a rename", fs.MutSkipDirSync, map[string]func(fs.Mutation) error{"crash": crash}},
-		{"damage below a mark counts as torn", fs.MutBelowMarkTorn, map[string]func(fs.Mutation) error{"L10": damageEverywhere}},
+		{"damage below a mark counts as torn", fs.MutBelowMarkTorn, map[string]func(fs.Mutation) error{"L10": flipEveryByte}},
 		{"what is adopted is not written again", fs.MutNoRewrite, map[string]func(fs.Mutation) error{"EIO": eio}},
+		{"the next file gets its name before the last mark of this one is durable", fs.MutFinalUnsynced, map[string]func(fs.Mutation) error{"crash": crash}},
+		{"a reader sees what no mark covers", fs.MutShowUnmarked, map[string]func(fs.Mutation) error{"reader": seesUnsynced}},
+		{"the lock's file need not be the one at its path", fs.MutPathUnchecked, map[string]func(fs.Mutation) error{"lock": replaceLock}},
 		{"a failure does not end the handle", fs.MutGoOn, map[string]func(fs.Mutation) error{"fail-stop": goesOn}},
 	} {
 		for name, test := range c.tests {

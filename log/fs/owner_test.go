@@ -55,23 +55,14 @@ func acquire(ctx context.Context, l *fs.Log) (*owner, error) {
 	return o, l.CompareAndSwap(ctx, old, o.root)
 }
 
-// recover follows the chain to its head, adopts it, and writes the epoch's start.
+// recover reads the log as package log does, adopts it, and writes the epoch's start.
 func (o *owner) recover(ctx context.Context) error {
-	chain, err := o.chain(ctx)
+	found, err := log.Recover(ctx, o.Log, o.root, log.Head{}, func(*log.Object) error { return nil })
 	if err != nil {
 		return err
 	}
-	var unfenced []*log.Object
-	for _, obj := range chain {
-		o.head, o.lastT = obj.Pos(), obj.LastT()
-		o.fenced = max(o.fenced, obj.Fenced)
-	}
-	for _, obj := range chain {
-		if obj.LastT() > o.fenced || obj.Kind == log.KindStart && obj.FirstT > o.fenced {
-			unfenced = append(unfenced, obj)
-		}
-	}
-	if o.repairs, err = o.Adopt(ctx, o.root.Instance, o.head, unfenced); err != nil {
+	o.head, o.lastT, o.fenced = found.Head.Pos, found.Head.LastT, found.Head.Fenced
+	if o.repairs, err = o.Adopt(ctx, o.root.Instance, o.head, found.Unfenced); err != nil {
 		return err
 	}
 	start, err := log.Encode(o.header(log.KindStart), nil, false)
@@ -164,7 +155,7 @@ func (o *owner) commit(ctx context.Context, size int) error {
 	return nil
 }
 
-func open(t testing.TB, o fs.Options) *fs.Log {
+func openDir(t testing.TB, o fs.Options) *fs.Log {
 	t.Helper()
 	l, err := fs.Open(context.Background(), o)
 	if err != nil {
@@ -196,7 +187,7 @@ func TestReopenAndRoll(t *testing.T) {
 	dir := diskDir(t)
 	var acked uint64
 	for round := range 4 {
-		l := open(t, fs.Options{Dir: dir, RollSize: 4 << 10, Prealloc: 1})
+		l := openDir(t, fs.Options{Dir: dir, RollSize: 4 << 10, Prealloc: 1})
 		o := mustOwn(t, l)
 		if o.lastT != acked || len(o.repairs) != 0 {
 			t.Fatalf("round %d: found t %d, %d were acknowledged; repairs %q", round, o.lastT, acked, o.repairs)
@@ -204,7 +195,7 @@ func TestReopenAndRoll(t *testing.T) {
 		mustCommit(t, o, 50, 200)
 		acked = o.lastT
 
-		r := open(t, fs.Options{Dir: dir})
+		r := openDir(t, fs.Options{Dir: dir})
 		seen, err := chainOf(t.Context(), r, o.root.Instance)
 		if err != nil || seen[len(seen)-1].LastT() != acked {
 			t.Fatalf("a reader sees %d objects and not t %d: %v", len(seen), acked, err)

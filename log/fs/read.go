@@ -78,13 +78,14 @@ func (l *Log) pages(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[[
 			yield(nil, err)
 			return
 		}
-		last, ok := in.last(owner)
+		all := owner || l.mut == mutShowUnmarked
+		last, ok := in.last(all)
 		for ok && after.Compare(last) < 0 {
 			if ctx.Err() != nil {
 				yield(nil, context.Cause(ctx))
 				return
 			}
-			page, err := in.next(after, owner, pageSize)
+			page, err := in.next(after, all, pageSize)
 			if err != nil {
 				yield(nil, err)
 				return

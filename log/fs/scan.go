@@ -38,6 +38,7 @@ type scanned struct {
 	size    int64   // of the file
 	torn    string  // owner: what is wrong with the bytes in [end, size), or "" if they are zeros
 	stat    Stat
+	fenced  uint64 // the highest fenced of whole frames' heads behind end
 }
 
 // scanner reads one file from its header, or from behind the last mark that an earlier scan saw, to its end.
@@ -224,8 +225,13 @@ func (s *scanner) proof(at int64, n int) (string, error) {
 			}
 			behind := from + int64(i)
 			f, ok := s.have.head.parse(b[i:], behind)
+			if !ok || behind == at {
+				continue
+			}
+			if f.object {
+				s.have.fenced = max(s.have.fenced, f.fenced)
+			}
 			switch {
-			case !ok || behind == at:
 			case !f.object && f.synced > at:
 				return fmt.Sprintf("the sync mark at offset %d says that everything below %d was synced", behind, f.synced), nil
 			case f.object && f.fenced > covered.t:
@@ -303,7 +309,7 @@ func (w *window) get(off int64, n int) ([]byte, error) {
 	}
 	if off < w.at || off+int64(n) > w.at+int64(w.n) {
 		if w.buf == nil {
-			w.buf = make([]byte, windowSize)
+			w.buf = make([]byte, min(windowSize, w.size))
 		}
 		w.at, w.n = off, 0
 		want := int(min(windowSize, w.size-off))

@@ -421,7 +421,7 @@ func (w *writer) finish() error {
 	if err == nil {
 		err = w.h.Truncate(w.end + headSize)
 	}
-	if err == nil {
+	if err == nil && w.l.mut != mutFinalUnsynced {
 		err = w.h.Sync()
 	}
 	w.in.mu.Lock()

@@ -68,7 +68,7 @@ type Machine struct {
 	choose  Choose
 	room    int64 // bytes that may still be allocated; -1: any
 	magic   int64
-	hook    func(Call)
+	hook    func(c Call, path string)
 }
 
 // node is a file or a directory.
@@ -88,6 +88,7 @@ type node struct {
 	disk  []byte
 	dirty map[int64][][]byte // versions of sectors
 	sizes []int64            // sizes since the last sync
+	own   bool               // data and disk are this node's alone; else they are copied before they change
 	alloc int64              // up to where it is allocated
 }
 
@@ -123,8 +124,8 @@ func (m *Machine) Room(n int64) { m.set(func() { m.room = n }) }
 // Magic sets the type of the file system.
 func (m *Machine) Magic(n int64) { m.set(func() { m.magic = n }) }
 
-// Hook sets a function that is called at the beginning of each call that changes something.
-func (m *Machine) Hook(f func(Call)) { m.set(func() { m.hook = f }) }
+// Hook sets a function that is called before each call that changes something. It may use the machine.
+func (m *Machine) Hook(f func(c Call, path string)) { m.set(func() { m.hook = f }) }
 
 func (m *Machine) set(f func()) {
 	m.mu.Lock()
@@ -180,9 +181,13 @@ func (m *Machine) restore(n *node, choose Choose, seen map[*node]*node) *node {
 		c.onDisk = maps.Clone(c.names)
 		return c
 	}
-	disk, size := n.settle(choose)
-	c.disk = grown(slices.Clone(disk), size)[:size]
-	c.data = slices.Clone(c.disk)
+	size := int64(len(n.disk))
+	c.disk = n.disk
+	if len(n.dirty) > 0 || len(n.sizes) > 0 {
+		c.disk, size = n.settle(choose)
+		c.disk = grown(c.disk, size)[:size]
+	}
+	c.data = c.disk
 	c.alloc = size
 	return c
 }
@@ -206,6 +211,13 @@ func (n *node) settle(choose Choose) (disk []byte, size int64) {
 	return disk, size
 }
 
+// change makes data and disk the node's own.
+func (n *node) change() {
+	if !n.own {
+		n.data, n.disk, n.own = slices.Clone(n.data), slices.Clone(n.disk), true
+	}
+}
+
 func grown(b []byte, n int64) []byte {
 	if int64(len(b)) < n {
 		b = append(b, make([]byte, n-int64(len(b)))...)
@@ -213,13 +225,36 @@ func grown(b []byte, n int64) []byte {
 	return b
 }
 
-// Flip changes a byte of a file, on the disk and in the page cache.
+// Flip damages a byte of a file, on the disk and in the page cache.
 func (m *Machine) Flip(path string, off int64) {
-	m.set(func() {
-		n := m.find(path)
-		n.data[off] ^= 0x40
-		n.disk[off] ^= 0x40
-	})
+	b := m.File(path)
+	b[off] ^= 0x40
+	m.SetFile(path, b)
+}
+
+// File is what a file holds.
+func (m *Machine) File(path string) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.find(path).data)
+}
+
+// SetFile changes what a file holds, durably, behind everybody's back. nil removes it.
+func (m *Machine) SetFile(path string, b []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.find(path)
+	if b == nil {
+		dir := m.find(filepath.Dir(path))
+		delete(dir.names, filepath.Base(path))
+		delete(dir.onDisk, filepath.Base(path))
+		delete(dir.pending, filepath.Base(path))
+		return
+	}
+	n.data, n.disk, n.own = slices.Clone(b), slices.Clone(b), true
+	n.sizes = nil
+	clear(n.dirty)
+	n.mtime++
 }
 
 // Process is a process on the machine; it implements fs.FS.
@@ -262,6 +297,7 @@ func (n *node) evict(choose Choose) {
 			copy(old, n.disk[from:])
 		}
 		if !slices.Equal(old, n.data[from:to]) && choose(2) == 1 {
+			n.change()
 			copy(n.data[from:to], old)
 		}
 	}
@@ -286,6 +322,12 @@ func (m *Machine) find(path string) *node {
 func (p *Process) call(c *Call, path string, do func() error, partly ...func()) error {
 	m := p.m
 	m.mu.Lock()
+	hook := m.hook
+	if c != nil && hook != nil && !m.off && !p.dead {
+		m.mu.Unlock()
+		hook(*c, path)
+		m.mu.Lock()
+	}
 	defer m.mu.Unlock()
 	if m.off || p.dead {
 		return ErrOff
@@ -296,9 +338,6 @@ func (p *Process) call(c *Call, path string, do func() error, partly ...func()) 
 	c.N, c.Path = len(m.calls), path
 	m.calls = append(m.calls, *c)
 	m.clock++
-	if m.hook != nil {
-		m.hook(*c)
-	}
 	if c.N == m.failAt {
 		for _, f := range partly {
 			f()

@@ -52,6 +52,7 @@ func (f *file) put(b []byte, off int64) {
 		return
 	}
 	end := off + int64(len(b))
+	f.n.change()
 	f.n.resize(max(end, int64(len(f.n.data))))
 	f.n.alloc = max(f.n.alloc, end)
 	copy(f.n.data[off:], b)
@@ -74,6 +75,7 @@ func (n *node) resize(size int64) {
 	if size == old {
 		return
 	}
+	n.change()
 	n.sizes = append(n.sizes, size)
 	if size > old {
 		n.data = grown(n.data, size)
@@ -98,6 +100,9 @@ func (f *file) Sync() error { return f.sync("fsync") }
 
 func (f *file) sync(op string) error {
 	return f.p.call(&Call{Op: op}, f.path, func() error {
+		if len(f.n.dirty) > 0 {
+			f.n.change()
+		}
 		for s, versions := range f.n.dirty {
 			f.n.disk = grown(f.n.disk, (s+1)*Sector)
 			copy(f.n.disk[s*Sector:], versions[len(versions)-1])
