@@ -292,7 +292,7 @@ func (s *snapshot) rebased(t uint64) *snapshot {
 	if t >= s.t {
 		return s
 	}
-	n := &snapshot{schema: s.schema, t: t, instant: s.instantOf(t), next: s.next}
+	n := &snapshot{schema: s.schema, t: t, instant: s.instantOf(t), next: s.next, lineage: s.lineage}
 	if m, ok := s.meta(t); ok {
 		n.next = m.next
 	}

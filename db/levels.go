@@ -45,29 +45,42 @@ func makePart(l0, frozen, levels []*run) *part {
 }
 
 // push adds a run that is newer than all others. Like a carry in a binary counter, it swallows the newest runs that are not
-// larger than what was gathered so far, in one merge. What that moves to history is returned.
+// larger than what was gathered so far, in one merge; a run that is too large for that is frozen at once, behind the small
+// ones. What a merge moves to history is returned.
 func (p *part) push(r *run, annihilate bool, sz sizes, with *builders) (*part, *run) {
-	size, k := r.n, 0
+	in, size := []*run{r}, r.n
+	if size >= sz.l0 {
+		in = in[:0]
+	}
+	k := 0
 	for k < len(p.l0) && p.l0[k].n < 2*size {
 		size += p.l0[k].n
+		in = append(in, p.l0[k])
 		k++
 	}
-	var hist *run
-	if k > 0 {
-		r, hist = mergeRuns(append([]*run{r}, p.l0[:k]...), annihilate, with)
+	var merged, hist *run
+	switch len(in) {
+	case 0:
+	case 1:
+		merged = in[0]
+	default:
+		merged, hist = mergeRuns(in, annihilate, with)
 	}
 	l0, frozen := p.l0[k:], p.frozen
 	switch {
-	case r == nil:
-	case r.n >= sz.l0 && len(l0) == 0:
-		frozen = append([]*run{r}, frozen...)
+	case merged == nil:
+	case merged.n >= sz.l0 || r.n >= sz.l0:
+		frozen = append([]*run{merged}, frozen...)
 	default:
-		l0 = append([]*run{r}, l0...)
+		l0 = append([]*run{merged}, l0...)
+	}
+	if r.n >= sz.l0 {
+		frozen = append([]*run{r}, frozen...)
 	}
 	return makePart(l0, frozen, p.levels), hist
 }
 
-// within keeps the runs that may hold keys of transactions after t.
+// runsAfter is the runs that may hold keys of transactions after t.
 func runsAfter(runs []*run, t uint64) []*run {
 	var out []*run
 	for _, r := range runs {
