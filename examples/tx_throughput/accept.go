@@ -120,7 +120,7 @@ func accept(ctx context.Context, s *settings, stdout io.Writer, p *progress) (er
 				return nil // half of a comparison says nothing
 			}
 			st.results = append(st.results, r)
-			p.note("round %d of %d, %s, %d clients: %s tx/s, p50 %s", round+1, acceptRounds, st.b.url, st.clients, grouped(int64(r.TxPerSec)), span(r.P50))
+			p.note("round %d of %d, %s, %s: %s tx/s, p50 %s", round+1, acceptRounds, st.b.url, plural(st.clients, "client"), grouped(int64(r.TxPerSec)), span(r.P50))
 		}
 	}
 	for _, b := range benches {

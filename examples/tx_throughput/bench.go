@@ -144,7 +144,7 @@ func (c *fullClient) commit(ctx context.Context, n uint64) (t uint64, fatal bool
 // level measures one level, and checks what it acknowledged. The result is there, with what was measured, also when the check fails.
 func (b *bench) level(ctx context.Context, clients int) (*result, error) {
 	prev := b.x.Stats()
-	what := fmt.Sprintf("%d clients", clients)
+	what := plural(clients, "client")
 	b.p.step("%s: measuring", what)
 	var profile *os.File
 	if b.s.cpuProfile != "" {

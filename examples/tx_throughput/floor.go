@@ -27,7 +27,7 @@ func (b *bench) floor(ctx context.Context, clients int, batchMean float64) (*flo
 	}
 	f := &floorResult{}
 
-	what := fmt.Sprintf("%d clients, the log alone", clients)
+	what := plural(clients, "client") + ", the log alone"
 	b.p.step("%s: measuring", what)
 	err := b.withLog(ctx, func(o *ownedLog) error {
 		l := newBare(o, b.w, size, depth)
@@ -47,7 +47,7 @@ func (b *bench) floor(ctx context.Context, clients int, batchMean float64) (*flo
 		return nil, err
 	}
 
-	what = fmt.Sprintf("%d clients, on one goroutine", clients)
+	what = plural(clients, "client") + ", on one goroutine"
 	b.p.step("%s: measuring", what)
 	batch := opt.MaxBatch
 	if batch == 0 {

@@ -93,7 +93,7 @@ func TestRun(t *testing.T) {
 					}
 					t.Errorf("%+v", r)
 				}
-				for _, want := range []string{"1 clients: measuring", "looking for 120 acknowledged transactions", "opened again by replay in", "every acknowledged transaction is there"} {
+				for _, want := range []string{"1 client: measuring", "looking for 120 acknowledged transactions", "opened again by replay in", "every acknowledged transaction is there"} {
 					if !strings.Contains(stderr, want) {
 						t.Errorf("stderr does not say %q:\n%s", want, stderr)
 					}

@@ -81,7 +81,7 @@ func sweep(ctx context.Context, s *settings, stdout io.Writer, p *progress) (err
 				if s.rounds == 1 || err != nil {
 					err = errors.Join(err, emit(r))
 				} else {
-					p.note("round %d of %d, %d clients: %s tx/s, p50 %s", round+1, s.rounds, clients, grouped(int64(r.TxPerSec)), span(r.P50))
+					p.note("round %d of %d, %s: %s tx/s, p50 %s", round+1, s.rounds, plural(clients, "client"), grouped(int64(r.TxPerSec)), span(r.P50))
 				}
 			}
 			if err != nil {
