@@ -302,3 +302,114 @@ func failEverywhere(logf func(string, ...any), mut fs.Mutation, errno error, sub
 		}
 	}
 }
+
+// Several appends are in flight at once, and land in any order; an answer is given when all before it have landed.
+func TestL6_CrashOfAPipeline(t *testing.T) {
+	const depth, n = 4, 24
+	for k := 0; ; k++ {
+		w := newWorld(small, 0)
+		l, err := w.open(w.m.Process())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := own(ctx, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.acked[o.head.Key], w.root = o.head.Hash, o.root.Version
+		w.m.CrashAt(len(w.m.Calls()) + k)
+		type sent struct {
+			obj    *log.Object
+			result chan error
+		}
+		results := make(chan sent, depth)
+		go func() {
+			defer close(results)
+			for i := range n {
+				obj, err := o.batch(i % 7 * 100)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s := sent{obj, make(chan error, 1)}
+				results <- s
+				go func() { s.result <- l.Append(ctx, o.root.Instance, obj) }()
+			}
+		}()
+		stopped := false
+		for s := range results {
+			err := <-s.result
+			stopped = stopped || err != nil
+			if err == nil && !stopped {
+				w.acked[s.obj.Key()] = s.obj.Hash()
+				w.acks = s.obj.LastT()
+			} else if err != nil && !w.m.Off() {
+				t.Fatal(err)
+			}
+		}
+		l.Close()
+		if !w.m.Off() {
+			t.Logf("%d calls", k)
+			return
+		}
+		crashfs.Each(8, uint64(k), func(choose crashfs.Choose) bool {
+			again := w.after(choose)
+			err, failure := again.session(again.m.Process(), 1, true)
+			if err := errors.Join(err, failure); err != nil {
+				t.Fatalf("crash at call %s: %v", last(w.m.Calls()), err)
+			}
+			return true
+		})
+	}
+}
+
+// Sealing moves the root, then files go, lowest first. A crash in between leaves a log without a gap.
+func TestL4_CrashOfADelete(t *testing.T) {
+	for k := 0; ; k++ {
+		w := newWorld(small, 0)
+		l, err := w.open(w.m.Process())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := own(ctx, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustCommit(t, o, 20, 300)
+		chain, err := o.chain(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed := chain[15]
+		root := o.root.Next()
+		root.Sealed = log.Sealed{Epoch: sealed.Epoch, FirstT: sealed.FirstT, LastT: sealed.LastT(), Hash: sealed.Hash()}
+		if err := l.CompareAndSwap(ctx, o.root, root); err != nil {
+			t.Fatal(err)
+		}
+		w.m.CrashAt(len(w.m.Calls()) + k)
+		err = errors.Join(l.Delete(ctx, root.Instance, sealed.Key()), l.Close())
+		done := !w.m.Off()
+		if done && err != nil {
+			t.Fatal(err)
+		}
+		crashfs.Each(32, uint64(k), func(choose crashfs.Choose) bool {
+			again := w.after(choose)
+			l, err := again.open(again.m.Process())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			a, err := own(ctx, l)
+			if err != nil || a.lastT != o.lastT {
+				t.Fatalf("crash at call %s of a Delete: at t %d of %d: %v", last(w.m.Calls()), a.lastT, o.lastT, err)
+			}
+			return true
+		})
+		if done {
+			if k < 10 {
+				t.Fatalf("only %d calls", k)
+			}
+			return
+		}
+	}
+}
