@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -357,8 +358,12 @@ func (j *jsonReader) object() (Pairs, error) {
 
 // key is an object's key: a keyword, or, if it can be none, a string, which only transaction functions take.
 func (j *jsonReader) key(text string) any {
-	if k, err := datom.ParseKeyword(text); err == nil {
-		return j.keywords.of(string(k))
+	name := strings.TrimPrefix(text, ":")
+	if k, ok := j.keywords[name]; ok {
+		return k
+	}
+	if datom.Keyword(name).Valid() {
+		return j.keywords.of(name)
 	}
 	return text
 }

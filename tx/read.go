@@ -53,7 +53,7 @@ func readError(err error) error {
 
 func at(p edn.Pos) Pos { return Pos{Line: p.Line, Column: p.Column} }
 
-// keywords keeps the interface values of keywords, which come again and again.
+// keywords keeps the interface values of valid keywords, by their text, which come again and again.
 type keywords map[string]any
 
 // maxKeywords bounds it.

@@ -12,35 +12,41 @@ import (
 // Which entity a tempid is follows from the identities that it asserts, and those may hold other tempids. So tempids are
 // gathered into classes, a class being one entity, and the classes are closed under two rules until nothing changes:
 //
-//   - what asserts or retracts a stored identity is the entity that has it: the class is bound to that id;
-//   - what asserts the same identity is the same entity: the classes are united.
+//   - what asserts the same identity is the same entity: the classes are united;
+//   - what asserts or retracts a stored identity is the entity that has it: the class is bound to that id.
 //
-// The identity (attribute, value) of a value that is a tempid is (attribute, that tempid's class, or the ids it is bound to),
-// so whatever depends on a class is looked at again when the class changes. The rules only ever add, so the outcome does not
-// depend on the order in which they are applied. A class that is bound to two ids is a conflict, unless it is the transaction, which is never another entity.
+// The identity (attribute, value) of a value that is a tempid is (attribute, that tempid's class, or the id that it is bound to),
+// so whatever depends on a class is looked at again when the class changes. That is done in rounds: a round takes the
+// identities as they are when it begins, and applies the first rule to all of them, then the second. So what comes of it does not
+// depend on the order of the forms. A class that is to be bound to two ids is a conflict, and ends it. The class of the
+// transaction is bound to the transaction's id from the start, and never to another.
 type upserts struct {
-	parent []int32
-	class  []class // by root
-	keys   map[idKey]int32
-	few    []keyed // in place of keys, as long as there are few
-	queue  []int32 // ops to look at
-	deps   []dep
-	dirty  []int32 // ents whose class's composites are to be looked at
-	steps  int
+	parent  []int32
+	class   []class // by root
+	keys    map[idKey]int32
+	few     []keyed // in place of keys, as long as there are few
+	queue   []int32 // ops to look at in the next round
+	dirty   []int32 // ents to whose class's composites to look in the next round
+	deps    []dep
+	pending []keyed // the identities of this round
+	clash   bool    // a class is bound to two ids
+	steps   int
 }
 
 // class is a set of ents that are one entity.
 type class struct {
-	size  int32
-	deps  int32 // 1 + the first dep in upserts.deps; 0: none
-	last  int32 // 1 + the last one
-	comps int32 // the same for asserted constituents of composites with identity
-	lastC int32
-	dirty bool
-	tx    bool
-	part  uint64
-	ids   []datom.ID // what it is bound to, in order; the transaction's own id too
-	one   [1]datom.ID
+	size    int32
+	deps    int32 // 1 + the first dep in upserts.deps; 0: none
+	last    int32 // 1 + the last one
+	comps   int32 // the same for asserted constituents of composites with identity
+	lastC   int32
+	dirty   bool
+	tx      bool
+	bound   bool
+	retract bool // bound only because it retracts an identity
+	id      datom.ID
+	more    []datom.ID // other ids that it would have to be
+	part    uint64
 }
 
 // dep is one op in a list: of what depends on a class, or of a class's constituents.
@@ -57,12 +63,14 @@ type idKey struct {
 	node int32
 }
 
+// keyed is an identity of an ent.
 type keyed struct {
-	key    idKey
-	ent    int32
-	looked bool // for a stored entity that has it, which is
-	found  bool // and
-	holder datom.ID
+	key      idKey
+	ent      int32
+	asserted bool // not only retracted
+	looked   bool // for a stored entity that has it
+	found    bool
+	holder   datom.ID
 }
 
 const (
@@ -77,8 +85,9 @@ func (u *upserts) reset(keep int) {
 	u.queue = emptied(u.queue, keep)
 	u.deps = emptied(u.deps, keep)
 	u.dirty = emptied(u.dirty, keep)
+	u.pending = emptied(u.pending, keep)
 	u.keys = nil
-	u.steps = 0
+	u.clash, u.steps = false, 0
 }
 
 func (u *upserts) find(i int32) int32 {
@@ -95,12 +104,11 @@ func (p *Preparer) upsert() {
 	for i := range p.p.ents {
 		e := &p.p.ents[i]
 		u.parent = append(u.parent, int32(i))
-		u.class = append(u.class, class{size: 1, part: e.part, tx: e.kind == entTx})
-	}
-	for i := range u.class {
-		if u.class[i].tx {
-			u.class[i].add(p.txID)
+		c := class{size: 1, part: e.part}
+		if e.kind == entTx {
+			c.tx, c.bound, c.id = true, true, p.txID
 		}
+		u.class = append(u.class, c)
 	}
 	p.linkAliases()
 	if p.p.identities || p.p.composites {
@@ -242,59 +250,84 @@ func (p *Preparer) changed(list int32) {
 	}
 }
 
-// close applies the rules until nothing changes.
+// close applies the rules, round by round, until nothing changes.
 func (p *Preparer) close() {
 	u := &p.up
-	most := 1<<20 + 256*len(p.p.ops) // far beyond what anything but an attack takes
-	for (len(u.queue) > 0 || len(u.dirty) > 0) && u.steps < most {
-		for len(u.queue) > 0 && u.steps < most {
-			i := u.queue[len(u.queue)-1]
-			u.queue = u.queue[:len(u.queue)-1]
-			u.steps++
+	most := 1<<18 + 64*len(p.p.ops) // far beyond what anything but an attack takes
+	for len(u.queue) > 0 || len(u.dirty) > 0 {
+		u.pending = u.pending[:0]
+		for _, i := range u.queue {
 			o := &p.p.ops[i]
-			p.eachIdentity(o.a, o.v, o.ref, func(k idKey) { p.identity(o.e, k, o.kind == opAdd) })
+			p.eachIdentity(o.a, o.v, o.ref, func(k idKey) {
+				u.pending = append(u.pending, keyed{key: k, ent: o.e, asserted: o.kind == opAdd})
+			})
 		}
-		dirty := u.dirty
-		u.dirty = nil
-		for _, e := range dirty {
+		for _, e := range u.dirty {
 			p.composites(u.find(e))
 		}
-		if u.dirty == nil {
-			u.dirty = dirty[:0]
+		u.steps += len(u.queue) + len(u.dirty)
+		u.queue, u.dirty = u.queue[:0], u.dirty[:0]
+		p.unitePending()
+		p.bindPending()
+		if u.clash {
+			return
 		}
-	}
-	if u.steps >= most {
-		p.fault(phaseUpsert, LimitExceeded, -1, "", datom.Value{}, "", "the tempids depend on one another in too many ways; split the transaction")
+		if u.steps > most {
+			p.fault(phaseUpsert, LimitExceeded, -1, "", datom.Value{}, "", "the tempids depend on one another in too many ways; split the transaction")
+			return
+		}
 	}
 }
 
-// identity applies both rules to one identity of an ent.
-func (p *Preparer) identity(e int32, k idKey, asserted bool) {
+// unitePending applies the first rule to the identities of the round.
+func (p *Preparer) unitePending() {
 	u := &p.up
-	x := keyed{key: k, ent: e}
-	if k.node == noNode {
-		x.looked = true
-		if x.holder, x.found = p.st.Lookup(k.a, k.v); x.found {
-			p.bind(e, x.holder)
+	for i := range u.pending {
+		x := &u.pending[i]
+		if x.key.node == noNode {
+			x.looked = true
+			x.holder, x.found = p.st.Lookup(x.key.a, x.key.v)
+		}
+		if !x.asserted {
+			continue
+		}
+		if other, ok := u.key(x); ok {
+			p.unite(x.ent, other)
 		}
 	}
-	if !asserted {
-		return
-	}
-	if other, ok := u.key(x); ok {
-		p.unite(e, other)
+}
+
+// bindPending applies the second rule.
+func (p *Preparer) bindPending() {
+	u := &p.up
+	for i := range u.pending {
+		x := &u.pending[i]
+		if !x.found {
+			continue
+		}
+		switch c := &u.class[u.find(x.ent)]; {
+		case c.tx:
+		case !c.bound:
+			c.bound, c.id, c.retract = true, x.holder, !x.asserted
+			p.changed(c.deps)
+		case c.id != x.holder:
+			c.more = append(c.more, x.holder)
+			u.clash = true
+		default:
+			c.retract = c.retract && !x.asserted
+		}
 	}
 }
 
 // key finds the ent that asserted the identity first, or notes that x.ent did.
-func (u *upserts) key(x keyed) (int32, bool) {
+func (u *upserts) key(x *keyed) (int32, bool) {
 	if u.keys == nil {
 		for i := range u.few {
 			if u.few[i].key == x.key {
 				return u.few[i].ent, true
 			}
 		}
-		u.few = append(u.few, x)
+		u.few = append(u.few, *x)
 		if len(u.few) <= few {
 			return 0, false
 		}
@@ -335,28 +368,6 @@ func (u *upserts) remembered(a datom.ID, v datom.Value) *keyed {
 	return nil
 }
 
-// bind makes the class of e the entity id.
-func (p *Preparer) bind(e int32, id datom.ID) {
-	c := &p.up.class[p.up.find(e)]
-	if c.add(id) {
-		p.changed(c.deps)
-	}
-}
-
-// add puts an id among those that a class is bound to, if it is not there yet.
-func (c *class) add(id datom.ID) bool {
-	if len(c.ids) == 0 {
-		c.one[0] = id
-		c.ids = c.one[:]
-		return true
-	}
-	i, ok := slices.BinarySearch(c.ids, id)
-	if !ok {
-		c.ids = slices.Insert(c.ids, i, id)
-	}
-	return !ok
-}
-
 // unite makes the classes of two ents one.
 func (p *Preparer) unite(x, y int32) {
 	u := &p.up
@@ -370,22 +381,43 @@ func (p *Preparer) unite(x, y int32) {
 	a, b := &u.class[x], &u.class[y]
 	u.parent[y] = x
 	a.size += b.size
-	a.tx = a.tx || b.tx
 	a.part = choosePart(a.part, b.part)
-	grown := false
-	for _, id := range b.ids {
-		grown = a.add(id) || grown
-	}
-	if grown {
+	a.more = append(a.more, b.more...)
+	switch {
+	case a.bound && b.bound && a.id != b.id:
+		p.clash(a, b)
+		fallthrough
+	case a.bound:
+		p.changed(b.deps)
+	case b.bound:
+		a.bound, a.id, a.tx, a.retract = true, b.id, b.tx, b.retract
 		p.changed(a.deps)
+		p.changed(b.deps)
+	default:
+		p.changed(b.deps)
 	}
-	p.changed(b.deps)
 	u.concat(&a.deps, &a.last, b.deps, b.last)
 	u.concat(&a.comps, &a.lastC, b.comps, b.lastC)
-	dirty := a.dirty || b.dirty
-	if a.dirty = dirty; !dirty && a.comps != 0 {
+	if a.dirty = a.dirty || b.dirty; !a.dirty && a.comps != 0 {
 		p.soil(x)
 	}
+}
+
+// clash is what comes of uniting two classes that are bound to two ids. A tempid that is the transaction is no other entity; if
+// it asserts a unique value of one, the phase of uniqueness says so.
+func (p *Preparer) clash(a, b *class) {
+	if a.tx || b.tx {
+		other := a
+		if a.tx {
+			other = b
+		}
+		if a.tx = true; !other.retract {
+			a.id = p.txID
+			return
+		}
+	}
+	a.more = append(a.more, b.id)
+	p.up.clash = true
 }
 
 // choosePart is the partition of an entity that was given two: the one that is not the default, else the lower one.
@@ -405,49 +437,44 @@ type candidate struct {
 	node int32
 }
 
-// candidates appends what a ref to ent e may be.
-func (p *Preparer) candidates(out []candidate, e int32) []candidate {
+// candidate is what a ref to ent e may be.
+func (p *Preparer) candidate(e int32) candidate {
 	if !p.free(e) {
-		return append(out, candidate{datom.Ref(p.res[e].id), noNode})
+		return candidate{datom.Ref(p.res[e].id), noNode}
 	}
 	root := p.up.find(e)
-	ids := p.up.class[root].ids
-	if len(ids) == 0 {
-		return append(out, candidate{node: root})
+	if c := &p.up.class[root]; c.bound {
+		return candidate{datom.Ref(c.id), noNode}
 	}
-	for _, id := range ids {
-		out = append(out, candidate{datom.Ref(id), noNode})
-	}
-	return out
+	return candidate{node: root}
 }
 
-// eachIdentity calls f for every identity that the value of a unique attribute gives.
+// eachIdentity calls f for the identity that the value of a unique attribute gives.
 func (p *Preparer) eachIdentity(a *db.Attribute, v datom.Value, ref int32, f func(idKey)) {
 	switch {
 	case isEntityRef(ref):
-		var buf [2]candidate
-		for _, c := range p.candidates(buf[:0], ref) {
-			f(idKey{a.ID, c.v, c.node})
-		}
+		c := p.candidate(ref)
+		f(idKey{a.ID, c.v, c.node})
 	case isTupleRef(ref):
 		t := &p.p.tuples[tupleIndex(ref)]
-		var elems [datom.MaxTuple][]candidate
+		var elems [datom.MaxTuple]candidate
+		open := false
 		for i := range t.n {
+			elems[i] = candidate{t.elems[i], noNode}
 			if e := t.ents[i]; e != noRef {
-				elems[i] = p.candidates(nil, e)
-			} else {
-				elems[i] = []candidate{{t.elems[i], noNode}}
+				elems[i] = p.candidate(e)
 			}
+			open = open || elems[i].node != noNode
 		}
-		p.tuples(a, elems[:t.n], f)
+		f(tupleKey(a, elems[:t.n], open))
 	default:
 		f(idKey{a.ID, v, noNode})
 	}
 }
 
-// maxTuples bounds how many tuples are made of candidates. More than one means that a constituent was given two
-// values, or is two entities: a conflict whatever comes of it.
-const maxTuples = 4096
+// maxTuples bounds how many tuples are made of candidates. More than one means that a constituent was given two values: a
+// conflict in the end, whatever comes of it.
+const maxTuples = 64
 
 // tuples calls f for every tuple that the candidates make.
 func (p *Preparer) tuples(a *db.Attribute, elems [][]candidate, f func(idKey)) {
@@ -513,33 +540,27 @@ func (p *Preparer) composites(root int32) {
 				}
 			}
 		}
-		// The class may be united with another meanwhile: that soils it again.
-		p.tuples(c, elems[:len(c.TupleAttrs)], func(k idKey) { p.identity(root, k, true) })
+		p.tuples(c, elems[:len(c.TupleAttrs)], func(k idKey) {
+			u.pending = append(u.pending, keyed{key: k, ent: root, asserted: true})
+		})
 	}
 }
 
 // constituent adds what an op asserts to the candidates for an element.
 func (p *Preparer) constituent(elems []candidate, o *op) []candidate {
-	from := len(elems)
+	c := candidate{o.v, noNode}
 	if isEntityRef(o.ref) {
-		elems = p.candidates(elems, o.ref)
-	} else {
-		elems = append(elems, candidate{o.v, noNode})
+		c = p.candidate(o.ref)
 	}
-	for i := from; i < len(elems); {
-		if slices.Contains(elems[:i], elems[i]) {
-			elems = slices.Delete(elems, i, i+1)
-		} else {
-			i++
-		}
+	if len(elems) > maxTuples || slices.Contains(elems, c) {
+		return elems
 	}
-	return elems
+	return append(elems, c)
 }
 
 // judgeTempids reports tempids that would have to be two entities, or are none.
 func (p *Preparer) judgeTempids() {
 	u := &p.up
-	conflict := false
 	for i := range p.p.ents {
 		e := &p.p.ents[i]
 		if e.kind == entTempid && e.isValue && !e.isEntity {
@@ -547,10 +568,8 @@ func (p *Preparer) judgeTempids() {
 			p.fault(phaseUpsert, TempidNotAnEntity, e.pos, "", datom.Value{}, name, fmt.Sprintf("%s is used as a value, but nothing is said about it; assert "+
 				"a fact of it in the same transaction, or use the id, ident or lookup ref of an entity that is there", name))
 		}
-		c := &u.class[i]
-		conflict = conflict || u.parent[i] == int32(i) && len(c.ids) > 1 && !c.tx
 	}
-	if !conflict {
+	if !u.clash {
 		return
 	}
 	first := map[int32]int32{} // by root, the ent whose name comes first
@@ -563,10 +582,13 @@ func (p *Preparer) judgeTempids() {
 		}
 	}
 	for root, i := range first {
-		if c := &u.class[root]; len(c.ids) > 1 && !c.tx {
+		if c := &u.class[root]; len(c.more) > 0 {
+			ids := append([]datom.ID{c.id}, c.more...)
+			slices.Sort(ids)
+			ids = slices.Compact(ids)
 			name := p.entName(i)
 			p.fault(phaseUpsert, ConflictingUpsert, p.p.ents[i].pos, "", datom.Value{}, name, fmt.Sprintf("%s has unique values of both %s and %s, and cannot be "+
-				"two entities", name, c.ids[0], c.ids[1]))
+				"two entities", name, p.name(ids[0]), p.name(ids[1])))
 		}
 	}
 }
@@ -587,15 +609,11 @@ func (p *Preparer) allocate() {
 			continue
 		}
 		c := &u.class[u.find(int32(i))]
-		switch {
-		case c.tx:
-			p.res[i] = resolved{p.txID, stateNew}
-			continue
-		case len(c.ids) == 0:
-			c.ids = append(c.ids, p.newID(c.part))
+		if !c.bound {
+			c.bound, c.id = true, p.newID(c.part)
 		}
-		p.res[i] = resolved{c.ids[0], stateStored}
-		if p.isNew(c.ids[0]) {
+		p.res[i] = resolved{c.id, stateStored}
+		if p.isNew(c.id) {
 			p.res[i].state = stateNew
 		}
 	}
