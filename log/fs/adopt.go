@@ -195,9 +195,7 @@ func (w *writer) adopt(head log.Pos, unfenced []*log.Object) error {
 		}
 	}
 	if len(files) > 0 {
-		if err := w.l.fsys.SyncDir(w.in.dir); err != nil {
-			return w.l.fail(fmt.Errorf("cannot sync %s: %w", w.in.dir, err))
-		}
+		return w.l.syncDir(w.in.dir)
 	}
 	return nil
 }

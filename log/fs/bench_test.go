@@ -175,3 +175,44 @@ func BenchmarkVerify(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDepth appends objects as a transactor under load does: each of 128 transactions, so many in flight.
+func BenchmarkDepth(b *testing.B) {
+	for _, compress := range []bool{false, true} {
+		for _, depth := range []int{1, 2, 3, 4, 8} {
+			b.Run(fmt.Sprintf("compress=%v/depth=%d", compress, depth), func(b *testing.B) {
+				c := &counting{}
+				l, err := fs.Open(context.Background(), fs.Options{Dir: diskDir(b), FS: c})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer l.Close()
+				o, err := own(context.Background(), l)
+				if err != nil {
+					b.Fatal(err)
+				}
+				limit := make(chan struct{}, depth)
+				var wg sync.WaitGroup
+				c.syncs.Store(0)
+				b.ResetTimer()
+				for range b.N {
+					limit <- struct{}{}
+					obj, err := o.many(128, benchSize, compress)
+					if err != nil {
+						b.Fatal(err)
+					}
+					wg.Go(func() {
+						defer func() { <-limit }()
+						if err := l.Append(context.Background(), o.root.Instance, obj); err != nil {
+							b.Error(err)
+						}
+					})
+				}
+				wg.Wait()
+				b.StopTimer()
+				b.ReportMetric(float64(b.N)*128/b.Elapsed().Seconds(), "tx/s")
+				b.ReportMetric(float64(b.N)/float64(c.syncs.Load()), "objects/fdatasync")
+			})
+		}
+	}
+}

@@ -41,7 +41,7 @@ func (l *Log) putBlob(inst log.ID, name string, b []byte) error {
 	err := l.mkdir(dir)
 	for _, above := range []string{l.instanceDir(inst), l.dir} { // who made them may have failed to sync them
 		if err == nil {
-			err = l.fsys.SyncDir(above)
+			err = l.syncDir(above)
 		}
 	}
 	if err != nil {
@@ -66,10 +66,7 @@ func (l *Log) putBlob(inst log.ID, name string, b []byte) error {
 	if l.mut == mutSkipDirSync {
 		return nil
 	}
-	if err := l.fsys.SyncDir(dir); err != nil {
-		return l.fail(err)
-	}
-	return nil
+	return l.syncDir(dir)
 }
 
 // GetBlob reads a blob.
@@ -142,7 +139,7 @@ func (l *Log) remove(dir string, names []string) error {
 	for _, name := range names {
 		err := l.fsys.Remove(filepath.Join(dir, name))
 		if err == nil || errors.Is(err, iofs.ErrNotExist) {
-			err = l.fsys.SyncDir(dir)
+			err = l.syncDir(dir)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot delete %s: %w", filepath.Join(dir, name), err)

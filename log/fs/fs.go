@@ -134,7 +134,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		Location:   l.dir,
 		Durability: "fdatasync",
 		Durable:    durable,
-		Depth:      2,
+		Depth:      4, // BenchmarkDepth; docs/decisions/log-fs.md
 		FailStop:   true,
 	}
 	if !durable {
@@ -271,7 +271,7 @@ func (l *Log) makeDir() error {
 			break
 		}
 		if err != nil {
-			return err
+			return l.fail(fmt.Errorf("cannot sync the directory %s: %w", dir, err))
 		}
 	}
 	return nil
@@ -293,5 +293,13 @@ func (l *Log) mkdir(dir string) error {
 	if err != nil {
 		return err
 	}
-	return l.fsys.SyncDir(parent)
+	return l.syncDir(parent)
+}
+
+// syncDir makes a directory's entries durable; a failure ends the use of the handle.
+func (l *Log) syncDir(dir string) error {
+	if err := l.fsys.SyncDir(dir); err != nil {
+		return l.fail(fmt.Errorf("cannot sync the directory %s: %w", dir, err))
+	}
+	return nil
 }

@@ -129,15 +129,22 @@ func (o *owner) header(k log.Kind) log.Header {
 }
 
 // batch makes the next object: one transaction, with a text of size bytes.
-func (o *owner) batch(size int) (*log.Object, error) {
-	t := o.lastT + 1
-	instant := 1_700_000_000_000 + int64(t)
-	obj, err := log.Encode(o.header(log.KindBatch), []*datom.Tx{{T: t, Instant: instant, Next: datom.NextIDs{Part: 10, Seq: 5000 + t}, Datoms: []datom.Datom{
-		{E: datom.TxID(t), A: 50, V: datom.InstantMilli(instant), T: t, Added: true},
-		{E: datom.MakeID(datom.PartUser, 5000+t), A: 2100, V: datom.String(strings.Repeat("x", size)), T: t, Added: true},
-	}}}, false)
+func (o *owner) batch(size int) (*log.Object, error) { return o.many(1, size, false) }
+
+// many makes the next object, of n transactions.
+func (o *owner) many(n, size int, compress bool) (*log.Object, error) {
+	txs := make([]*datom.Tx, n)
+	for i := range txs {
+		t := o.lastT + 1 + uint64(i)
+		instant := 1_700_000_000_000 + int64(t)
+		txs[i] = &datom.Tx{T: t, Instant: instant, Next: datom.NextIDs{Part: 10, Seq: 5000 + t}, Datoms: []datom.Datom{
+			{E: datom.TxID(t), A: 50, V: datom.InstantMilli(instant), T: t, Added: true},
+			{E: datom.MakeID(datom.PartUser, 5000+t), A: 2100, V: datom.String(strings.Repeat("x", size)), T: t, Added: true},
+		}}
+	}
+	obj, err := log.Encode(o.header(log.KindBatch), txs, compress)
 	if err == nil {
-		o.head, o.lastT = obj.Pos(), t
+		o.head, o.lastT = obj.Pos(), obj.LastT()
 	}
 	return obj, err
 }

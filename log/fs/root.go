@@ -234,8 +234,8 @@ func (l *Log) install(b []byte) error {
 	if l.mut == mutSkipDirSync {
 		return nil
 	}
-	if err := l.fsys.SyncDir(l.dir); err != nil {
-		return log.WithOutcome(log.Unknown, l.fail(fmt.Errorf("cannot sync the root's directory: %w", err)))
+	if err := l.syncDir(l.dir); err != nil {
+		return log.WithOutcome(log.Unknown, err)
 	}
 	return nil
 }

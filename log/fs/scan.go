@@ -29,6 +29,7 @@ func (e *entry) length() int64 { return roundUp(headSize+int64(e.size), align) }
 
 // scanned is what a scan found in a file.
 type scanned struct {
+	ino     uint64
 	head    header
 	entries []entry // in the order of the file
 	synced  int64   // what the last mark says
@@ -59,6 +60,10 @@ func (s *scanner) scan(have scanned) (scanned, error) {
 		return have, err
 	}
 	s.w.size = st.Size
+	if have.ino != st.Ino { // another file of the same name
+		have = scanned{ino: st.Ino}
+		s.have = have
+	}
 	if have.resume == 0 {
 		b, err := s.w.get(0, headSize)
 		if err != nil {

@@ -92,7 +92,7 @@ func (OS) SyncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	err = osFile{d}.Sync()
 	return errors.Join(err, d.Close())
 }
 
@@ -104,8 +104,15 @@ func (OS) Magic(name string) (int64, error) {
 	return int64(st.Type), nil
 }
 
-func (f osFile) Datasync() error {
-	return f.wrap("fdatasync", func(fd int) error { return unix.Fdatasync(fd) })
+// Datasync and Sync are called once, whatever they return: a second call may say yes to what the first one lost.
+func (f osFile) Datasync() error { return f.once("fdatasync", unix.Fdatasync) }
+func (f osFile) Sync() error     { return f.once("fsync", unix.Fsync) }
+
+func (f osFile) once(op string, call func(fd int) error) error {
+	if err := call(int(f.Fd())); err != nil {
+		return &os.PathError{Op: op, Path: f.Name(), Err: err}
+	}
+	return nil
 }
 
 func (f osFile) Allocate(off, n int64) error {
@@ -141,8 +148,7 @@ func (f osFile) Stat() (Stat, error) {
 	return statOf(&st), err
 }
 
-// wrap makes a system call on the descriptor, again if a signal interrupted it. None of them is an fsync that failed:
-// fdatasync does not return EINTR.
+// wrap makes a system call on the descriptor, again if a signal interrupted it.
 func (f osFile) wrap(op string, call func(fd int) error) error {
 	if err := retry(func() error { return call(int(f.Fd())) }); err != nil {
 		return &os.PathError{Op: op, Path: f.Name(), Err: err}

@@ -425,7 +425,7 @@ func (w *writer) finish() error {
 		err = w.h.Sync()
 	}
 	w.in.mu.Lock()
-	w.file.live, w.file.closed, w.file.loaded = false, true, true
+	w.file.live, w.file.closed, w.file.loaded, w.file.byKey = false, true, false, nil
 	w.in.mu.Unlock()
 	path := w.file.path
 	w.drop()
@@ -465,8 +465,8 @@ func (w *writer) create(epoch uint64, need int64, start bool) error {
 	}
 	w.in.mu.Unlock()
 	if first { // who made the directory may have failed to sync it
-		if err := w.l.fsys.SyncDir(w.l.dir); err != nil {
-			return w.creating(dir, err)
+		if err := w.l.syncDir(w.l.dir); err != nil {
+			return err
 		}
 	}
 	head, err := newHeader(w.in.id, epoch, seq, base)
