@@ -212,7 +212,8 @@ type scan struct {
 	emit func(*Object) error // takes each object of the chain
 
 	// What was seen of objects that are not on the chain.
-	dead       int
+	dead       int    // lying before the head
+	behind     int    // behind it, in this pass
 	fenced     uint64 // the highest fenced under a claim of the chain
 	fencedBy   Key    // who says so
 	topEpoch   uint64 // the highest epoch of any object that is there
@@ -273,7 +274,7 @@ func (s *scan) run(ctx context.Context) error {
 // pass reads once forward from the head.
 func (s *scan) pass(ctx context.Context) error {
 	last := s.head.Key
-	s.lastStart, s.orphanSeen = 0, false
+	s.behind, s.lastStart, s.orphanSeen = 0, 0, false
 	for o, err := range s.log.Read(ctx, s.root.Instance, s.head.Key) {
 		if err != nil {
 			return err
@@ -333,13 +334,13 @@ func (s *scan) take(o *Object) error {
 	if o.Kind == KindStart {
 		s.lastStart = o.Epoch
 	}
-	s.head = head
+	s.head, s.dead, s.behind = head, s.dead+s.behind, 0
 	return s.emit(o)
 }
 
 // skip looks at an object that is not on the chain, or not yet: what it says of the chain.
 func (s *scan) skip(o *Object) {
-	s.dead++
+	s.behind++
 	if o.Kind == KindStart {
 		s.lastStart = o.Epoch
 	} else if o.Epoch != s.lastStart && o.Epoch != s.head.Key.Epoch && o.Epoch > s.base.Key.Epoch && !s.orphanSeen {

@@ -326,6 +326,62 @@ func TestL10_AForeignObjectIsRefused(t *testing.T) {
 	wantError(t, w.take().try(log.Head{}), log.ErrCorrupt, "recover")
 }
 
+// Also where it is on no chain.
+func TestL10_AForeignDeadObjectIsRefused(t *testing.T) {
+	w := newWorld(t)
+	a := w.open()
+	a.root = a.root.Clone()
+	a.root.Lineage = log.NewID()
+	a.batch(1)
+	w.land(a.batch(1)) // behind a gap
+	wantError(t, w.reader(log.ReaderOptions{}).try(), log.ErrCorrupt, "sync")
+	wantError(t, w.take().try(log.Head{}), log.ErrCorrupt, "recover")
+}
+
+// Whoever owned the epoch wrote all of it.
+func TestL10_ABatchUnderAnotherClaimIsRefused(t *testing.T) {
+	w := newWorld(t)
+	a := w.open()
+	w.land(a.batch(1))
+	a.root = a.root.Clone()
+	a.root.Claim = log.NewID()
+	w.land(a.batch(1))
+	wantError(t, w.reader(log.ReaderOptions{}).try(), log.ErrCorrupt, "sync")
+	wantError(t, w.take().try(log.Head{}), log.ErrCorrupt, "recover")
+}
+
+// A start that leads elsewhere than the one that was written.
+func TestL10_AnAlteredStartIsDamage(t *testing.T) {
+	w := newWorld(t)
+	a := w.open()
+	w.land(a.batch(1))
+	b := w.take().recover()
+	w.land(b.start())
+	w.open()
+	h := b.head
+	b.head = log.Head{Pos: log.Pos{Key: log.StartKey(1), Hash: log.Hash{1}}}
+	altered := b.start()
+	w.l.Replace(w.root().Instance, altered)
+	for _, err := range []error{w.reader(log.ReaderOptions{}).try(), w.take().try(log.Head{})} {
+		var c *log.CorruptError
+		if !errors.As(err, &c) || c.Key != h.Key {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// The root's epoch has a start, but not that of the root's claim.
+func TestL11_TheStartOfTheRootsEpochIsUnderAnotherClaim(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	b := w.take().recover()
+	other := *b
+	other.root = b.root.Clone()
+	other.root.Claim = log.NewID()
+	w.land(other.start())
+	wantError(t, w.reader(log.ReaderOptions{}).try(), log.ErrRolledBack, "sync")
+}
+
 // Unfenced is what a crash of the machine may have taken from a file system: what nobody is known to have seen acknowledged.
 func TestL10_UnfencedObjects(t *testing.T) {
 	w := newWorld(t)

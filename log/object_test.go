@@ -367,6 +367,71 @@ func TestRecordsRefuse(t *testing.T) {
 	}
 }
 
+// raw decodes an object with this header and these bytes as its payload, under a right checksum.
+func raw(t *testing.T, h log.Header, payload []byte) ([]*datom.Tx, error) {
+	t.Helper()
+	o, err := log.Encode(h, []*datom.Tx{{T: h.FirstT}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := append(bytes.Clone(o.Bytes()[:log.HeaderSize]), payload...)
+	binary.BigEndian.PutUint32(b[116:], uint32(len(payload)))
+	binary.BigEndian.PutUint32(b[120:], uint32(len(payload)))
+	if o, err = log.Decode(seal(append(b, 0, 0, 0, 0))); err != nil {
+		return nil, err
+	}
+	return o.AppendTxs(nil)
+}
+
+// TestRecordRefuses writes records by hand, as doc.go says, and then wrongly.
+func TestRecordRefuses(t *testing.T) {
+	_, h := sampleHeaders()
+	h.Count = 1
+	fields := func(parts ...string) []byte { // hexadecimal
+		body, err := hex.DecodeString(strings.ReplaceAll(strings.Join(parts, ""), " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append([]byte{byte(len(body))}, body...)
+	}
+	const tt, instant, next, one = "01 07", "02 0a", "03 05 8010", "04 01 03 32 18 8107" // a datom: own entity, attribute 50, long 7
+	txs, err := raw(t, h, fields(tt, instant, next, one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &datom.Tx{T: 7, Instant: 5, Next: datom.NextIDs{Part: 5, Seq: 2048}, Datoms: []datom.Datom{
+		{E: datom.TxID(7), A: 50, V: datom.Long(7), T: 7, Added: true}}}
+	if !reflect.DeepEqual(txs[0], want) {
+		t.Fatalf("%+v, want %+v", txs[0], want)
+	}
+	for name, payload := range map[string][]byte{
+		"another t":                     fields("01 08", instant, next, one),
+		"something behind it":           append(fields(tt, instant, next, one), 0),
+		"a second record":               append(fields(tt, instant, next, one), fields("01 08", instant, next, one)...),
+		"a field twice":                 fields(tt, instant, instant, next, one),
+		"fields out of order":           fields(instant, tt, next, one),
+		"a field left out":              fields(tt, next, one),
+		"the datoms left out":           fields(tt, instant, next),
+		"a field behind the datoms":     fields(tt, instant, next, one, "05 01"),
+		"t in a longer form":            fields("01 8700", instant, next, one),
+		"a number of eleven bytes":      fields("01 ffffffffffffffffffff01", instant, next, one),
+		"2^28 datoms":                   fields(tt, instant, next, "04 8080808001 03 32 18 8107"),
+		"two datoms, one there":         fields(tt, instant, next, "04 02 03 32 18 8107"),
+		"a head that is not known":      fields(tt, instant, next, "04 01 0b 32 18 8107"),
+		"no datom before the first":     fields(tt, instant, next, "04 01 01 32 18 8107"),
+		"a sequence that is too large":  fields(tt, instant, next, "04 01 05 80808080808002 32 18 8107"),
+		"an entity that is too large":   fields(tt, instant, next, "04 01 07 8080808080808010 32 18 8107"),
+		"an attribute that is no id":    fields(tt, instant, next, "04 01 03 8080808080808010 18 8107"),
+		"a value of an unknown kind":    fields(tt, instant, next, "04 01 03 32 19 8107"),
+		"a value that is not canonical": fields(tt, instant, next, "04 01 03 32 18 820007"),
+		"longer than the payload":       append([]byte{99}, fields(tt, instant, next, one)[1:]...),
+	} {
+		if txs, err := raw(t, h, payload); !errors.Is(err, log.ErrCorrupt) {
+			t.Errorf("%s: %v, %v", name, txs, err)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	start, batch := sampleHeaders()
 	txs := []*datom.Tx{{T: 7, Instant: 5, Datoms: []datom.Datom{{E: datom.TxID(7), A: 50, V: datom.String("fact"), T: 7, Added: true}}}}

@@ -230,7 +230,7 @@ func TestL11_WitnessNeverGoesBack(t *testing.T) {
 	restore := w.l.Backup()
 	other := w.l.Backup()
 	w.open()
-	var witness log.Witness
+	witness := new(log.Witness)
 	_, err := witness.Root(w.ctx, w.l)
 	w.check(err)
 	restore()
@@ -249,6 +249,25 @@ func TestL11_WitnessNeverGoesBack(t *testing.T) {
 	empty := w.server.Open("empty", mem.Options{})
 	_, err = witness.Root(w.ctx, empty)
 	wantError(t, err, log.ErrRolledBack, "no root")
+
+	// A renewed lease is lost: nothing but the counter tells.
+	w = newWorld(t)
+	w.open()
+	restore = w.l.Backup()
+	renew := func(counter uint64) {
+		r := w.root()
+		next := r.Next()
+		next.LeaseCounter = counter
+		w.check(w.l.CompareAndSwap(w.ctx, r, next))
+	}
+	renew(1)
+	witness = new(log.Witness)
+	_, err = witness.Root(w.ctx, w.l)
+	w.check(err)
+	restore()
+	renew(2)
+	_, err = witness.Root(w.ctx, w.l)
+	wantError(t, err, log.ErrRolledBack, "the same version with other fields")
 
 	w = newWorld(t)
 	reader := w.reader(log.ReaderOptions{})

@@ -88,7 +88,7 @@ func (r *recovery) try(ctx context.Context) (again bool, err error) {
 	if err := s.run(ctx); err != nil {
 		return r.settle(ctx, err)
 	}
-	r.Head, r.Dead = s.head, s.dead
+	r.Head, r.Dead = s.head, s.dead+s.behind
 	r.fence(s.fenced)
 
 	// L4 ends with the root: had the sealed position moved, objects that the reading missed may have been deleted.

@@ -126,6 +126,36 @@ func TestRootRefuses(t *testing.T) {
 	if _, err := log.DecodeRoot(newer); !errors.Is(err, log.ErrCorrupt) || !strings.Contains(err.Error(), "newer") {
 		t.Errorf("an unknown field: %v", err)
 	}
+	// Fields by hand: version, format, lineage, instance; then wrongly.
+	const id = "10 01010101010101010101010101010101"
+	const version, format, lineage, instance = "01 01 01", "02 01 01", "03" + id, "04" + id
+	byHand := func(parts ...string) []byte {
+		b, err := hex.DecodeString(strings.ReplaceAll(strings.Join(parts, ""), " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seal(append(append([]byte("STLR\x01"), b...), 0, 0, 0, 0))
+	}
+	if _, err := log.DecodeRoot(byHand(version, format, lineage, instance)); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{
+		"fields out of order":  byHand(format, version, lineage, instance),
+		"a field twice":        byHand(version, version, format, lineage, instance),
+		"an empty field":       byHand(version, format, lineage, instance, "05 00"),
+		"a zero":               byHand(version, format, lineage, instance, "05 01 00"),
+		"a longer form":        byHand("01 02 8100", format, lineage, instance),
+		"two numbers":          byHand("01 02 0101", format, lineage, instance),
+		"a short id":           byHand(version, format, "03 01 01", instance),
+		"deleted twice":        byHand(version, format, lineage, instance, "07 01 02"),
+		"truncated":            byHand(version, format, lineage, "04 11 01"),
+		"nothing sealed":       byHand(version, format, lineage, instance, "0c 23 000000"+strings.Repeat("00", 32)),
+		"a lease of 300 years": byHand(version, format, lineage, instance, "0b 0a 80808080808080808001"),
+	} {
+		if r, err := log.DecodeRoot(b); !errors.Is(err, log.ErrCorrupt) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
 	for name, change := range map[string]func(*log.Root){
 		"version 0":        func(r *log.Root) { r.Version = 0 },
 		"format 0":         func(r *log.Root) { r.Format = 0 },
