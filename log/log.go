@@ -68,7 +68,8 @@ type Log interface {
 	// head is repaired. The repairs are reported, for a log line; most stores have none.
 	Adopt(ctx context.Context, inst ID, head Pos, unfenced []*Object) (repairs []string, err error)
 
-	// PutBlob writes a write-once blob and returns nil once it is durable; writing the same name again is no error. GetBlob reads it; ErrNotFound.
+	// PutBlob writes a write-once blob and returns nil once it is durable; writing the same name again is no error; b is not kept.
+	// GetBlob reads it; ErrNotFound.
 	PutBlob(ctx context.Context, inst ID, name string, b []byte) error
 	GetBlob(ctx context.Context, inst ID, name string) ([]byte, error)
 
