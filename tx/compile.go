@@ -33,7 +33,7 @@ func Compile(s *db.Schema, d Data, lim Limits) (*Request, error) {
 }
 
 // Size is roughly how many bytes the transaction takes in a queue and in the log.
-func (r *Request) Size() int { return 64 + r.p.bytes + 32*r.p.stated }
+func (r *Request) Size() int { return 64 + r.p.bytes + 48*r.p.stated }
 
 // Data is what the request was compiled from. It must not be changed.
 func (r *Request) Data() Data { return r.data }
@@ -148,6 +148,7 @@ func compile(s *db.Schema, d Data, at []Pos, lim Limits) *program {
 		}
 		c.form(f, pos)
 	}
+	c.at = Pos{}
 	if p.stated > lim.Datoms {
 		c.fault(phaseForm, LimitExceeded, "", "", fmt.Sprintf("the transaction states more than %d facts; split it", lim.Datoms))
 	}
@@ -212,7 +213,11 @@ func (c *compiler) arity(f List, least, most int) bool {
 		if most > least {
 			takes += " or " + strconv.Itoa(most)
 		}
-		c.malformed(fmt.Sprintf("%s takes %s arguments, not %d", f.Op, takes, n))
+		s := "s"
+		if most == 1 {
+			s = ""
+		}
+		c.malformed(fmt.Sprintf("%s takes %s argument%s, not %d", f.Op, takes, s, n))
 		return false
 	}
 	return true

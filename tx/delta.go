@@ -227,38 +227,57 @@ func (p *Preparer) entityDelta(e datom.ID, fs []fact) {
 // conflicts reports what cannot be meant together.
 func (p *Preparer) conflicts(a *db.Attribute, g []fact) bool {
 	found := false
-	add, retract := -1, -1 // the first of each
+	var adds, retracts int // distinct values
 	for i := range g {
 		f := &g[i]
 		if i > 0 && f.v == g[i-1].v {
 			if f.add != g[i-1].add {
 				found = true
-				p.fault(phaseConflicts, DatomsConflict, min(f.pos, g[i-1].pos), attrName(a), p.sortable(f.v), p.name(f.e), fmt.Sprintf("%s %s of %s is both asserted and retracted; "+
-					"a transaction is a set, without before and after", attrName(a), p.show(f.v), p.name(f.e)))
+				p.fault(phaseConflicts, DatomsConflict, min(f.pos, g[i-1].pos), attrName(a), p.sortable(f.v), p.name(f.e), fmt.Sprintf("%s %s of %s is both asserted "+
+					"and retracted; a transaction is a set, without before and after", attrName(a), p.show(f.v), p.name(f.e)))
+				adds++
 			}
 			continue
 		}
-		if a.Many {
-			continue
-		}
-		first := &retract
 		if f.add {
-			first = &add
+			adds++
+		} else {
+			retracts++
 		}
-		if *first < 0 {
-			*first = i
-			continue
-		}
+	}
+	if a.Many {
+		return found
+	}
+	if adds > 1 && p.twoValues(a, g, true) {
 		found = true
-		done := "retracted"
-		if f.add {
-			done = "asserted"
-		}
-		x := &g[*first]
-		p.fault(phaseConflicts, DatomsConflict, min(f.pos, x.pos), attrName(a), p.sortable(x.v), p.name(f.e), fmt.Sprintf("%s of %s, of cardinality one, has two values %s: %s and %s",
-			attrName(a), p.name(f.e), done, p.show(x.v), p.show(f.v)))
+	}
+	if retracts > 1 && p.twoValues(a, g, false) {
+		found = true
 	}
 	return found
+}
+
+// twoValues reports two different values asserted, or retracted, of an attribute of cardinality one.
+func (p *Preparer) twoValues(a *db.Attribute, g []fact, add bool) bool {
+	var fs []*fact
+	for i := range g {
+		if f := &g[i]; f.add == add && (len(fs) == 0 || fs[len(fs)-1].v != f.v) {
+			fs = append(fs, f)
+		}
+	}
+	if len(fs) < 2 {
+		return false
+	}
+	slices.SortFunc(fs, func(f, g *fact) int {
+		return cmp.Or(datom.Compare(p.sortable(f.v), p.sortable(g.v)), compareNames(p.show(f.v), p.show(g.v)))
+	})
+	done := "retracted"
+	if add {
+		done = "asserted"
+	}
+	p.fault(phaseConflicts, DatomsConflict, min(fs[0].pos, fs[1].pos), attrName(a), p.sortable(fs[0].v), p.name(g[0].e), fmt.Sprintf("%s of %s, of cardinality one, "+
+		"has two values %s: %s and %s", attrName(a), p.name(g[0].e), done, p.show(fs[0].v), p.show(fs[1].v)))
+	return true
 }
 
 // oneDelta is the delta of one attribute of cardinality one, free of conflicts: at most one value asserted, one retracted.

@@ -10,7 +10,10 @@ import (
 )
 
 // show is x as an error's text has it.
-func show(x any) string {
+func show(x any) string { return showTo(x, 4) }
+
+// showTo is show to a depth, since data may hold itself.
+func showTo(x any, depth int) string {
 	switch x := x.(type) {
 	case nil:
 		return "nil"
@@ -21,37 +24,36 @@ func show(x any) string {
 	case datom.ID:
 		return x.String()
 	case Lookup:
-		return "[" + x.Attr.String() + " " + show(x.Value) + "]"
+		return showAll("[", []any{x.Attr, x.Value}, "]", depth)
 	case Tempid:
 		return x.String()
 	case []any:
-		return "[" + showAll(x) + "]"
+		return showAll("[", x, "]", depth)
 	case Set:
-		return "#{" + showAll(x) + "}"
+		return showAll("#{", x, "}", depth)
 	case Map, Pairs:
 		return "a map"
-	case fmt.Stringer:
-		return clip(x.String())
 	}
 	if v, err := datom.Of(x); err == nil {
 		return v.String()
 	}
+	if s, ok := x.(fmt.Stringer); ok {
+		return clip(s.String())
+	}
 	return fmt.Sprintf("a Go %T", x)
 }
 
-func showAll(xs []any) string {
-	var b strings.Builder
+func showAll(open string, xs []any, end string, depth int) string {
+	const most = 8
+	var parts []string
 	for i, x := range xs {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		if i == 8 {
-			b.WriteString("…")
+		if i == most || depth == 0 {
+			parts = append(parts, "…")
 			break
 		}
-		b.WriteString(show(x))
+		parts = append(parts, showTo(x, depth-1))
 	}
-	return b.String()
+	return open + strings.Join(parts, " ") + end
 }
 
 func clip(s string) string {
