@@ -55,4 +55,9 @@
 //	3  lineage (16 bytes)        8  owner (text)            13  chunks (text)
 //	4  instance (16 bytes)       9  endpoint (text)         14  snapshot (text)
 //	5  epoch (number)            10 lease counter (number)  15  collect generation (number)
+//
+// # The chain
+//
+// Objects link back by key and hash. [Recover] reads the chain for an owner, [Reader] for everybody else, and [Witness] remembers what a
+// process has seen, so that it never goes back; chain.go says how, and why.
 package log
