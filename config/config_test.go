@@ -162,6 +162,37 @@ func TestDelay(t *testing.T) {
 	})
 }
 
+// TestOptionsArrive: what an option says is what the backend does.
+func TestOptionsArrive(t *testing.T) {
+	dir := diskTemp(t)
+	for query, files := range map[string]int{"?db=small&roll-size=64KiB": 2, "?db=large": 1} {
+		x := open(t, "fs:"+dir+query)
+		for range 3 {
+			document(t, x, strings.Repeat("text ", 10_000))
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(query, "?db="), "&")
+		found, err := filepath.Glob(filepath.Join(dir, name, "*", "*.log"))
+		if err != nil || (len(found) > 1) != (files > 1) {
+			t.Errorf("%s: %d files, %v", query, len(found), err)
+		}
+	}
+	const tmpfs = "/dev/shm"
+	if durable, _, err := config.DurableDir(tmpfs); err != nil || durable {
+		return // it is none here
+	}
+	if _, err := config.OpenLog(t.Context(), "fs:"+tmpfs+"/none"); err == nil {
+		t.Error("a file system that keeps nothing was taken unasked")
+	}
+	l, err := config.OpenLog(t.Context(), "fs:"+tmpfs+"/none?non-local=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if l.Info().Durable {
+		t.Error("and called durable")
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	for url, want := range map[string]error{
 		"":                          config.ErrURL,

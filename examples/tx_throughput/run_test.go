@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/steledb/stele/config"
 	"github.com/steledb/stele/transactor"
+	"github.com/steledb/stele/tx"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -275,13 +277,25 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 			}
 			missing("a database before the loop", b.check(before, lp))
 			missing("all but the last transaction", b.check(b.x.DB().AsOf(b.x.DB().BasisT()-1), lp))
-			a := &lp.clients[1].acks
-			if a.n == 0 {
-				a = &lp.clients[0].acks
-			}
-			a.chunks[0][0].t++
+			i := slices.IndexFunc(lp.clients, func(c *client) bool { return c.acks.n > 0 })
+			a := &lp.clients[i].acks
+			first := &a.chunks[0][0]
+			t0 := first.t
+			first.t++
 			missing("another t", b.check(b.x.DB(), lp))
-			a.chunks[0][0].t--
+			first.t = 0
+			if err := b.check(b.x.DB(), lp); err != nil {
+				t.Errorf("what was not acknowledged need not be there: %v", err)
+			}
+			first.t = t0
+			if shape == shapeInsert {
+				text := tx.RetractAll(tx.Ref(attrKey, b.w.key(number(0, i, 0))), b.w.texts[2])
+				if _, err := b.x.Transact(t.Context(), tx.Data{text}); err != nil {
+					t.Fatal(err)
+				}
+				missing("an entity without one of its texts", b.check(b.x.DB(), lp))
+				first.t = 0
+			}
 			a.add(ack{t: b.x.DB().BasisT(), took: 1})
 			missing("one that never was", b.check(b.x.DB(), lp))
 		})

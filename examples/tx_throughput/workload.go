@@ -202,9 +202,6 @@ func (w *workload) find(d db.DB, m *maker, n, t uint64) error {
 		if err != nil {
 			return err
 		}
-		if k.T != t {
-			return fmt.Errorf("the entity with key %s is of t %d, not %d", key, k.T, t)
-		}
 		found := 0
 		for x, err := range d.Datoms(db.EAVT, k.E) {
 			if err != nil {
@@ -215,7 +212,7 @@ func (w *workload) find(d db.DB, m *maker, n, t uint64) error {
 			}
 		}
 		if found != w.datoms {
-			return fmt.Errorf("the entity with key %s has %d of %d datoms", key, found, w.datoms)
+			return fmt.Errorf("the entity with key %s has %d of %d datoms of t %d", key, found, w.datoms, t)
 		}
 		return nil
 	}
