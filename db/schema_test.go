@@ -97,6 +97,7 @@ func TestSchemaOfAttributes(t *testing.T) {
 	// A transaction without schema leaves it alone, and so does one that changes nothing of it.
 	s.do(func(b *txBuilder) { b.add(9000, 5000, datom.Long(1)).add(9000, AttrDoc, datom.String("x")) })
 	s.do(func(b *txBuilder) { b.add(5000, AttrDoc, datom.String("x")) })
+	s.do(func(b *txBuilder) { b.add(5000, AttrIndex, datom.Bool(false)) })
 	if s.Schema() != sc {
 		t.Error("the schema changed")
 	}
@@ -286,5 +287,55 @@ func TestVersionsOfTwoFuturesDiffer(t *testing.T) {
 	s.do(attr(5000, "a/x", TypeLong, CardinalityOne))
 	if s.Schema().Version() != one {
 		t.Error("the same schema has another version")
+	}
+}
+
+// An attribute that becomes unique, or indexed, has all its values found, whether they lie in the indexes already or not.
+func TestUniqueAddedLater(t *testing.T) {
+	for _, snapshot := range []bool{false, true} {
+		s := newScript()
+		s.do(attr(5000, "a/x", TypeLong, CardinalityOne),
+			func(b *txBuilder) {
+				for i := range 100 {
+					b.add(datom.ID(6000+i), 5000, datom.Long(int64(i)))
+				}
+			},
+			func(b *txBuilder) { b.retract(6001, 5000, datom.Long(1)).add(6001, 5000, datom.Long(1001)) })
+		if _, ok := s.Lookup(5000, datom.Long(7)); ok {
+			t.Error("found by an attribute that is not unique")
+		}
+		if snapshot {
+			s.Snapshot()
+		}
+		s.do(func(b *txBuilder) {
+			b.add(5000, AttrUnique, datom.Ref(UniqueIdentityID)).retract(6007, 5000, datom.Long(7)).add(6008, 5000, datom.Long(7)).retract(6008, 5000, datom.Long(8))
+		})
+		check := func(n int64, want datom.ID) {
+			t.Helper()
+			if e, ok := s.Lookup(5000, datom.Long(n)); ok != (want != 0) || e != want {
+				t.Errorf("snapshot %t: %d belongs to %d, want %d", snapshot, n, e, want)
+			}
+			if e, _ := s.View().Lookup(5000, datom.Long(n)); e != want {
+				t.Errorf("snapshot %t: %d belongs to %d in the view, want %d", snapshot, n, e, want)
+			}
+		}
+		check(5, 6005)
+		check(7, 6008)
+		check(8, 0)
+		check(1, 0)
+		check(1001, 6001)
+		if n := len(collect(t, s.View().History().Datoms(AVET, datom.ID(5000)))); n != 105 {
+			t.Errorf("snapshot %t: a history of %d in AVET", snapshot, n)
+		}
+		// And is taken out of AVET when it is neither any more.
+		s.do(func(b *txBuilder) { b.retract(5000, AttrUnique, datom.Ref(UniqueIdentityID)) })
+		if err := firstErr(s.View().Datoms(AVET, datom.ID(5000))); !errors.Is(err, ErrNotIndexed) {
+			t.Errorf("snapshot %t: %v", snapshot, err)
+		}
+		for d, err := range s.View().History().Datoms(AVET) {
+			if err != nil || d.A == 5000 {
+				t.Fatalf("snapshot %t: AVET still has %v (%v)", snapshot, d, err)
+			}
+		}
 	}
 }
