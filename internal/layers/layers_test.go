@@ -39,6 +39,7 @@ var arrows = map[string][]string{
 	"config":     {"transactor", "tx", "db", "log", "log/fs", "log/mem", "datom"},
 
 	"examples/tx_throughput": {"config", "transactor", "tx", "db", "log", "datom"},
+	"cmd/stele":              {"config", "transactor", "tx", "db", "datom"},
 
 	"internal/layers":            nil,
 	"internal/mutant":            nil,
@@ -68,6 +69,8 @@ var modules = map[string][]string{
 	"github.com/klauspost/compress":           {"log"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"transactor", "examples/tx_throughput"},
 	"golang.org/x/sys":                        {"log/fs"},
+	"github.com/alecthomas/kong":              {"cmd/stele"},
+	"github.com/schollz/progressbar/v3":       {"cmd/stele"},
 	"github.com/jackc/pgx":                    {"log/pg"},
 	"github.com/aws/aws-sdk-go-v2":            {"log/s3"},
 	"github.com/minio/minio-go":               {"log/s3"},
