@@ -133,10 +133,13 @@ func shapes() []shape {
 // BenchmarkTx is the cost of one transaction in the stage: its reads, Apply, and its share of a snapshot.
 func BenchmarkTx(b *testing.B) {
 	for _, n := range sizesToBench() {
+		s, from := stageWith(n)
+		base := s.Snapshot()
 		for _, sh := range shapes() {
 			for _, batch := range []int{1, 64, 256} {
 				b.Run(fmt.Sprintf("%s/n=%d/b=%d", sh.name, n, batch), func(b *testing.B) {
-					s, l := stageWith(n)
+					s.Reset(base)
+					l := &load{from.rng, from.n, from.t}
 					lat := make([]time.Duration, 0, 1<<16)
 					old := make([]DB, 16) // old values that somebody holds
 					runtime.GC()

@@ -505,3 +505,34 @@ func TestHistoryIsApart(t *testing.T) {
 	}
 	s.Wait()
 }
+
+// A batch may be longer than the overlay's hash chains were made for.
+func TestLongBatch(t *testing.T) {
+	s := newScript()
+	s.do(func(b *txBuilder) {
+		attr(5000, "a/x", TypeLong, CardinalityOne)(b)
+		b.add(5000, AttrUnique, datom.Ref(UniqueValueID))
+		attr(5001, "a/r", TypeRef, CardinalityOne)(b)
+	})
+	const n = 3000
+	for i := range n {
+		e := datom.ID(6000 + i)
+		s.do(func(b *txBuilder) { b.add(e, 5000, datom.Long(int64(i))).add(e, 5001, datom.Ref(e-1)) })
+		back := e - datom.ID(i/2)
+		if v, _, ok := s.One(back, 5000); !ok || v != datom.Long(int64(back-6000)) {
+			t.Fatalf("after %d: %v", i, v)
+		}
+		if x, ok := s.Lookup(5000, datom.Long(int64(back-6000))); !ok || x != back {
+			t.Fatalf("after %d: lookup %d", i, x)
+		}
+		for d := range s.Referrers(back - 1) {
+			if d.E != back {
+				t.Fatalf("after %d: referrer %v", i, d)
+			}
+		}
+	}
+	if d := s.Snapshot(); len(collect(t, d.Datoms(AVET, datom.ID(5000)))) != n {
+		t.Error("datoms are missing")
+	}
+	s.Wait()
+}
