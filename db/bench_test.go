@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,7 +284,7 @@ func BenchmarkRead(b *testing.B) {
 			b.Run("asof-entity"+suffix, func(b *testing.B) {
 				for b.Loop() {
 					k := 0
-					for range d().AsOf(l.t/2).Datoms(EAVT, benchEntity(rng.Uint64N(uint64(n)/3))) {
+					for range d().AsOf(uint64(n/2)).Datoms(EAVT, benchEntity(rng.Uint64N(uint64(n)/3))) {
 						k++
 					}
 					if k != 2 {
@@ -318,6 +319,33 @@ func BenchmarkRead(b *testing.B) {
 					}
 				}
 			})
+		})
+		// The same beside a writer that publishes batches of 64, inserts and updates by turns, as fast as it can.
+		b.Run(fmt.Sprint(n)+"/beside-a-writer", func(b *testing.B) {
+			var newest atomic.Pointer[DB]
+			newest.Store(&d)
+			stop, done := make(chan struct{}), make(chan struct{})
+			start, first := time.Now(), s.BasisT()
+			go func() {
+				defer close(done)
+				all := shapes()
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					for k := range 64 {
+						s.Apply(all[k%2].do(s, l))
+					}
+					d := s.Snapshot()
+					newest.Store(&d)
+				}
+			}()
+			reads(b, "", func() DB { return *newest.Load() })
+			close(stop)
+			<-done
+			b.Logf("%.0f transactions a second beside the reads", float64(s.BasisT()-first)/time.Since(start).Seconds())
 		})
 		s.Wait()
 	}

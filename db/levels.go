@@ -48,9 +48,9 @@ func makePart(l0, frozen, levels []*run) *part {
 // larger than what was gathered so far, in one merge; a run that is too large for that is frozen at once, behind the small
 // ones. What a merge moves to history is returned.
 func (p *part) push(r *run, annihilate bool, sz sizes, with *builders) (*part, *run) {
-	in, size := []*run{r}, r.n
-	if size >= sz.l0 {
-		in = in[:0]
+	in, size := with.in[:0], r.n
+	if size < sz.l0 {
+		in = append(in, r)
 	}
 	k := 0
 	for k < len(p.l0) && p.l0[k].n < 2*size {
@@ -66,6 +66,8 @@ func (p *part) push(r *run, annihilate bool, sz sizes, with *builders) (*part, *
 	default:
 		merged, hist = mergeRuns(in, annihilate, with)
 	}
+	clear(in)
+	with.in = in
 	l0, frozen := p.l0[k:], p.frozen
 	switch {
 	case merged == nil:

@@ -3,6 +3,7 @@ package db
 import (
 	"bytes"
 	"math"
+	"slices"
 )
 
 // mergeRuns merges runs into one. With annihilate (the current part of an index), a retraction that meets the assertion that
@@ -13,8 +14,8 @@ import (
 // Chunks that lie between two keys of the other runs are taken over by pointer, so the cost follows what overlaps.
 func mergeRuns(in []*run, annihilate bool, with *builders) (cur, hist *run) {
 	minT, maxT := uint64(math.MaxUint64), uint64(0)
-	cs := make([]cursor, 0, len(in))
-	order := make([]*cursor, 0, len(in))
+	cs := slices.Grow(with.cursors[:0], len(in))
+	order := with.order[:0]
 	for _, r := range in {
 		if r.upTo != 0 {
 			if r = r.bounded(&with.hist); r == nil {
@@ -28,6 +29,7 @@ func mergeRuns(in []*run, annihilate bool, with *builders) (cur, hist *run) {
 		c.key = c.ch.key(0, c.n)
 		order = append(order, c)
 	}
+	with.order = order
 	for i := len(order) - 2; i >= 0; i-- {
 		sinkFrom(order, i)
 	}
@@ -72,6 +74,8 @@ func mergeRuns(in []*run, annihilate bool, with *builders) (cur, hist *run) {
 			b.addChunk(m.r.chunks[m.c])
 		}
 	}
+	clear(cs) // keep the memory, not the runs
+	with.cursors = cs
 	return b.run(minT, maxT), h.run(minT, maxT)
 }
 

@@ -226,11 +226,16 @@ type builder struct {
 	n      int
 }
 
-// builders is what a merge needs: one for what stays current, one for what goes to history.
-type builders struct{ cur, hist builder }
+// builders is what a merge needs: one for what stays current, one for what goes to history, and its cursors.
+type builders struct {
+	cur, hist builder
+	in        []*run
+	cursors   []cursor
+	order     []*cursor
+}
 
 func newBuilders(target int) *builders {
-	return &builders{builder{target: target}, builder{target: target}}
+	return &builders{cur: builder{target: target}, hist: builder{target: target}}
 }
 
 // add appends one key.
