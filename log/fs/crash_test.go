@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -409,6 +410,49 @@ func TestL4_CrashOfADelete(t *testing.T) {
 			if k < 10 {
 				t.Fatalf("only %d calls", k)
 			}
+			return
+		}
+	}
+}
+
+// A blob whose Put returned is there after a crash; any other is whole or not there.
+func TestCrashOfABlob(t *testing.T) {
+	for k := 0; ; k++ {
+		w := newWorld(small, 0)
+		l, err := w.open(w.m.Process())
+		if err != nil {
+			t.Fatal(err)
+		}
+		inst := log.NewID()
+		blobs := map[string][]byte{"1-a": make([]byte, 3000), "1-b": []byte("b"), "2-c": {}}
+		put := map[string]bool{}
+		w.m.CrashAt(k)
+		for name, b := range blobs {
+			for i := range b {
+				b[i] = byte(i)
+			}
+			put[name] = l.PutBlob(ctx, inst, name, b) == nil
+		}
+		l.Close()
+		crashfs.Each(32, uint64(k), func(choose crashfs.Choose) bool {
+			again := w.after(choose)
+			l, err := again.open(again.m.Process())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			for name, b := range blobs {
+				got, err := l.GetBlob(ctx, inst, name)
+				if err == nil && !slices.Equal(got, b) || err != nil && (put[name] || !errors.Is(err, log.ErrNotFound)) {
+					t.Fatalf("crash at call %s: blob %s, put: %v, has %d bytes, %v", last(w.m.Calls()), name, put[name], len(got), err)
+				}
+				if err := l.PutBlob(ctx, inst, name, b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return true
+		})
+		if !w.m.Off() {
 			return
 		}
 	}

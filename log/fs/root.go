@@ -203,6 +203,7 @@ func (l *Log) swap(ctx context.Context, old, next *log.Root, b []byte, writing f
 	if err := l.install(b); err != nil {
 		return err
 	}
+	l.root.drop() // its file is the root before this one: closing it gives its room back
 	l.reserveRoot()
 	if l.owner() && !next.Deleted && (old == nil || old.Instance != next.Instance) {
 		l.reserveStart(next.Instance)
@@ -274,8 +275,8 @@ func (l *Log) reserveRoot() {
 	}
 }
 
-// reserveStart does so for one more start (writer.go). The caller is the owner.
-func (l *Log) reserveStart(inst log.ID) {
+// reserveStart does so for one more start (writer.go), and reports whether there was room. The caller is the owner.
+func (l *Log) reserveStart(inst log.ID) bool {
 	err := l.mkdir(l.instanceDir(inst))
 	if err == nil {
 		err = l.keepRoom(l.path(inst.String(), fileReserveName), fileReserve)
@@ -283,6 +284,7 @@ func (l *Log) reserveStart(inst log.ID) {
 	if err != nil {
 		l.log.Warn("no room is left for a start on a full disk", "err", err)
 	}
+	return err == nil
 }
 
 // reserve keeps room for both from the moment on in which a handle owns the database.

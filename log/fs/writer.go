@@ -47,6 +47,7 @@ type writer struct {
 	head    header
 	end     int64 // where the next frame goes
 	room    int64 // up to where the file is allocated
+	kept    bool  // there is room for one more start
 	synced  int64
 	last    log.Hash // of the last object that was synced
 	cover   coverage
@@ -63,7 +64,7 @@ type request struct {
 }
 
 const (
-	fileReserve = 64 << 10 // what is kept allocated for a start, in bytes
+	fileReserve = 4 << 10  // what is kept allocated for a start, in bytes: more than its file takes
 	maxFlush    = 32 << 20 // bytes of one flush, unless one object is larger
 	keepBuffer  = 8 << 20  // a larger buffer is not kept
 	markRoom    = 2 * headSize
@@ -406,6 +407,9 @@ func (w *writer) allocate(batch []*request, need int64) error {
 			return w.l.fail(fmt.Errorf("cannot allocate room in %s: %w", w.file.path, err))
 		}
 		w.room += step
+		if !w.kept {
+			w.kept = w.l.reserveStart(w.in.id)
+		}
 	}
 	return nil
 }
@@ -512,7 +516,7 @@ func (w *writer) create(epoch uint64, need int64, start bool) error {
 	}
 	w.in.files = append(w.in.files[:len(w.in.files):len(w.in.files)], f)
 	w.in.mu.Unlock()
-	w.l.reserveStart(w.in.id)
+	w.kept = w.l.reserveStart(w.in.id)
 	return nil
 }
 
