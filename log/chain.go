@@ -41,6 +41,11 @@ type Head struct {
 // Head is the sealed position as a place on the chain.
 func (s Sealed) Head() Head { return Head{Pos: s.Pos(), LastT: s.LastT} }
 
+// HeadOf is the place at o, which is on the chain.
+func HeadOf(o *Object) Head {
+	return Head{Pos: o.Pos(), LastT: o.LastT(), Claim: o.Claim, Fenced: o.Fenced}
+}
+
 // Follow is the head once o stands behind h. An error says why o does not link to h.
 func (h Head) Follow(o *Object) (Head, error) {
 	switch {

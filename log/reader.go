@@ -13,6 +13,8 @@ import (
 type ReaderOptions struct {
 	// From is what the reader holds already and knows to be on the chain: a sealed position, a snapshot's, what an owner had installed. Zero: nothing.
 	From Head
+	// Instance is the instance that the log must belong to, as something that is already held does; zero: that of the first root read.
+	Instance ID
 	// Witness is shared with others in this process that read the root; nil: one of its own.
 	Witness *Witness
 	// Buffer is how many bytes of objects the reader keeps before it proves them; 0: DefaultReaderBuffer.
@@ -43,7 +45,7 @@ type Reader struct {
 
 // NewReader is a Reader of l. It does not read yet, and does not close l.
 func NewReader(l Log, o ReaderOptions) *Reader {
-	r := &Reader{log: l, witness: o.Witness, buffer: o.Buffer, proven: o.From}
+	r := &Reader{log: l, witness: o.Witness, buffer: o.Buffer, proven: o.From, instance: o.Instance}
 	if r.witness == nil {
 		r.witness = new(Witness)
 	}

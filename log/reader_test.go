@@ -28,6 +28,9 @@ func TestL8_ReaderFollows(t *testing.T) {
 	w.land(b.batch(1))
 	r.sync()
 	r.wants("1.0 1.1 1.2 2.0 2.1 ")
+	from := w.reader(log.ReaderOptions{From: log.HeadOf(r.got[2])})
+	from.sync()
+	from.wants("2.0 2.1 ")
 	if h := r.r.Head(); h.LastT != 4 || h.Pos != b.head.Pos || r.status.Objects != 2 || r.status.Root.Epoch != 2 {
 		t.Fatalf("head %+v, status %+v", h, r.status)
 	}
@@ -218,6 +221,10 @@ func TestL8_ReaderOfADeletedDatabase(t *testing.T) {
 	wantError(t, r.try(), log.ErrDeleted, "sync")
 	w.check(w.l.CompareAndSwap(w.ctx, tomb, tomb.Recreate()))
 	wantError(t, r.try(), log.ErrDeleted, "sync of another life")
+	// Whoever holds something of the first life already is told so at once.
+	w.open()
+	wantError(t, w.reader(log.ReaderOptions{Instance: old.Instance}).try(), log.ErrDeleted, "sync for the first life")
+	w.check(w.reader(log.ReaderOptions{Instance: w.root().Instance}).try())
 	none := log.NewReader(w.server.Open("other", mem.Options{}), log.ReaderOptions{})
 	_, err := none.Sync(w.ctx, nil)
 	wantError(t, err, log.ErrNoRoot, "sync of nothing")
