@@ -123,8 +123,6 @@ func entityID(i int) datom.ID { return datom.MakeID(datom.PartUser, uint64(3000+
 type world struct {
 	model   model
 	stage   *Stage
-	held    []DB // values kept alive
-	ids     datom.NextIDs
 	indexed bool // aLate
 	sz      sizes
 }

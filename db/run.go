@@ -19,13 +19,11 @@ import (
 type chunk []byte
 
 const (
-	chunkHead   = 4
-	headEvery   = 16
-	headsFrom   = 32
-	perKey      = 2
-	chunkMax    = 1 << 15 // the largest target, so that ends fit
-	headSize    = 8
-	maxInPrefix = 1<<16 - 1
+	chunkHead = 4
+	headSize  = 8
+	headEvery = 16
+	headsFrom = 32
+	perKey    = 2
 )
 
 func (c chunk) len() int { return int(binary.LittleEndian.Uint16(c)) }
@@ -143,7 +141,7 @@ func makeChunk(keys []byte, ends []uint16) chunk {
 		binary.LittleEndian.PutUint16(tail[perKey*i:], e)
 	}
 	if k > 0 {
-		p := min(commonPrefix(c.key(0, n), c.key(n-1, n)), maxInPrefix)
+		p := commonPrefix(c.key(0, n), c.key(n-1, n))
 		binary.LittleEndian.PutUint16(c[2:], uint16(p))
 		for i := range k {
 			binary.BigEndian.PutUint64(c[chunkHead+headSize*i:], head8(c.key(i*headEvery, n)[p:]))
