@@ -434,6 +434,7 @@ func TestCrashOfABlob(t *testing.T) {
 			put[name] = l.PutBlob(ctx, inst, name, b) == nil
 		}
 		l.Close()
+		done := !w.m.Off()
 		crashfs.Each(32, uint64(k), func(choose crashfs.Choose) bool {
 			again := w.after(choose)
 			l, err := again.open(again.m.Process())
@@ -452,7 +453,7 @@ func TestCrashOfABlob(t *testing.T) {
 			}
 			return true
 		})
-		if !w.m.Off() {
+		if done {
 			return
 		}
 	}
