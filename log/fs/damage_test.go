@@ -3,6 +3,8 @@ package fs_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 // specimen is a small log on a machine of its own: two epochs, some files.
 type specimen struct {
 	base  *crashfs.Machine
+	inst  log.ID
 	dir   string   // of the instance
 	files []string // the epoch files' names, oldest first
 	bytes map[string][]byte
@@ -60,6 +63,7 @@ func readSpecimen(m *crashfs.Machine) (*specimen, error) {
 	if s.chain, err = chainOf(ctx, l, root.Instance); err != nil {
 		return nil, err
 	}
+	s.inst = root.Instance
 	s.dir = "/store/main/" + root.Instance.String() + "/"
 	names, err := o.FS.ReadDir(s.dir)
 	if err != nil {
@@ -420,4 +424,102 @@ func TestFailStop_NothingMore(t *testing.T) {
 	if err := goesOn(0); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The same on a real disk, for the cases that matter most.
+func TestL10_OnADisk(t *testing.T) {
+	s := specimenOf(t)
+	name := last(s.files)
+	from, _ := s.lastObject()
+	b := s.bytes[name]
+	flipped := slices.Clone(b)
+	flipped[from+100] ^= 1
+	for what, c := range map[string]struct {
+		bytes    []byte
+		objects  int
+		repaired bool
+		corrupt  bool
+	}{
+		"whole":   {b, len(s.chain), false, false},
+		"cut":     {b[:from+100], len(s.chain) - 1, true, false},
+		"garbage": {append(slices.Clone(b), "garbage"...), len(s.chain), true, false},
+		"flipped": {flipped, 0, false, true},
+	} {
+		dir := diskDir(t)
+		inst := filepath.Join(dir, strings.TrimPrefix(s.dir, "/store"))
+		if err := os.MkdirAll(inst, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string][]byte{filepath.Join(dir, "main", "ROOT"): s.base.File("/store/main/ROOT")}
+		for n, b := range s.bytes {
+			files[filepath.Join(inst, n)] = b
+		}
+		files[filepath.Join(inst, name)] = c.bytes
+		for n, b := range files {
+			if err := os.WriteFile(n, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for round := range 2 {
+			l := openDir(t, fs.Options{Dir: dir})
+			o, err := own(t.Context(), l)
+			var v verdict
+			if v.err = err; err == nil {
+				v.chain, v.err = o.chain(t.Context())
+				v.chain, v.repairs = v.chain[:len(v.chain)-1-round], o.repairs // without the starts of these two
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if c.corrupt {
+				err = v.corruptAt(name)
+			} else {
+				err = s.endsAt(v, c.objects, c.repaired && round == 0)
+			}
+			if err != nil {
+				t.Fatalf("%s, opened for the %d. time: %v", what, round+1, err)
+			}
+		}
+	}
+}
+
+// Whatever a file holds, an opener says that it is damaged, or repairs it; and says nothing of it afterwards.
+func FuzzFile(f *testing.F) {
+	s, err := makeSpecimen()
+	if err != nil {
+		f.Fatal(err)
+	}
+	name := last(s.files)
+	for _, n := range s.files {
+		f.Add(s.bytes[n], false)
+		f.Add(s.bytes[n][80:], true)
+		f.Add(s.bytes[n][:len(s.bytes[n])/2], false)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, behind bool) {
+		if behind {
+			b = append(slices.Clone(s.bytes[name]), b...)
+		}
+		m := s.with(name, b)
+		r, err := fs.Open(ctx, fs.Options{Dir: "/store", FS: m.Process()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range r.Read(ctx, s.inst, log.Key{}) {
+			if err != nil && !errors.Is(err, log.ErrCorrupt) {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v := open(m, 0)
+		if v.err != nil && !errors.Is(v.err, log.ErrCorrupt) {
+			t.Fatal(v.err)
+		}
+		if v.err == nil {
+			if v := open(m, 0); v.err != nil || len(v.repairs) > 0 {
+				t.Fatalf("after a repair: %v, %q", v.err, v.repairs)
+			}
+		}
+	})
 }
