@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,16 @@ func (b *bench) roundTrip(ctx context.Context) (time.Duration, error) {
 	}
 	slices.Sort(took)
 	return took[len(took)/2], nil
+}
+
+// limits are the transactor's, given or by default.
+type limits struct {
+	depth, batch, batchBytes int
+}
+
+func (b *bench) limits() limits {
+	def := transactor.Defaults()
+	return limits{cmp.Or(b.s.depth, b.info.Depth), cmp.Or(b.s.maxBatch, def.MaxBatch), cmp.Or(b.s.maxBatchSize, def.MaxBatchBytes)}
 }
 
 // close closes the database, if it is open.

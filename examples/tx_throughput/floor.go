@@ -12,25 +12,20 @@ import (
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/log"
-	"github.com/steledb/stele/transactor"
 	"github.com/steledb/stele/tx"
 )
 
 // floor measures the same level with less of the library: the log alone, and everything on one goroutine. Each has a
 // database of its own in the same store, which is deleted afterwards. nil, if ctx ends.
 func (b *bench) floor(ctx context.Context, clients int, batchMean float64) (*floorResult, error) {
-	opt := b.s.options(clients)
+	lim := b.limits()
 	size := max(int(math.Round(batchMean)), 1)
-	depth := opt.Depth
-	if depth == 0 {
-		depth = b.info.Depth
-	}
 	f := &floorResult{}
 
 	what := plural(clients, "client") + ", the log alone"
 	b.p.step("%s: measuring", what)
 	err := b.withLog(ctx, func(o *ownedLog) error {
-		l := newBare(o, b.w, size, depth)
+		l := newBare(o, b.w, size, lim.depth)
 		lp := runLoop(ctx, l, len(b.loops), clients, b.s.limit(), b.p, what, nil)
 		l.stop()
 		h, err := lp.latencies()
@@ -38,10 +33,8 @@ func (b *bench) floor(ctx context.Context, clients int, batchMean float64) (*flo
 			return err
 		}
 		f.BareTxPerSec, f.BareP50 = float64(lp.acknowledged())/lp.seconds, micros(h.ValueAtQuantile(50))
-		if _, err := lp.failed(); err != nil {
-			return err
-		}
-		return nil
+		_, err = lp.failed()
+		return err
 	})
 	if err != nil || ctx.Err() != nil {
 		return nil, err
@@ -49,12 +42,8 @@ func (b *bench) floor(ctx context.Context, clients int, batchMean float64) (*flo
 
 	what = plural(clients, "client") + ", on one goroutine"
 	b.p.step("%s: measuring", what)
-	batch := opt.MaxBatch
-	if batch == 0 {
-		batch = transactor.Defaults().MaxBatch
-	}
 	err = b.withLog(ctx, func(o *ownedLog) error {
-		n, took, err := b.inline(ctx, o, min(batch, clients))
+		n, took, err := b.inline(ctx, o, min(lim.batch, clients))
 		if err != nil || n == 0 {
 			return err
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -68,13 +67,13 @@ func (b *bench) result(lp *loop, st transactor.Stats) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt := b.s.options(1)
+	lim := b.limits()
 	n := lp.acknowledged()
 	r := &result{
 		Store: config.Redacted(b.url), Durable: b.info.Durable, Durability: b.info.Durability,
 		Shape: b.w.shape, Datoms: b.w.datoms, Preload: len(b.w.olds), Rounds: 1,
 		GoVersion: runtime.Version(), CPUs: runtime.GOMAXPROCS(0),
-		Depth: cmp.Or(opt.Depth, b.info.Depth), MaxBatch: cmp.Or(opt.MaxBatch, transactor.Defaults().MaxBatch),
+		Depth: lim.depth, MaxBatch: lim.batch,
 		Concurrency: len(lp.clients), Transactions: n, Seconds: lp.seconds,
 		TxPerSec: float64(n) / lp.seconds, DatomsPerSec: float64(n) * float64(b.w.datoms) / lp.seconds,
 		BatchPeak: st.BatchPeak, Objects: int64(st.Objects), ObjectBytes: int64(st.ObjectBytes),
@@ -124,9 +123,9 @@ func medians(rs []*result) *result {
 	for _, r := range rs[1:] {
 		m.Errors += r.Errors
 	}
-	if m.Floor != nil {
-		f := *m.Floor
-		m.Floor = &f
+	rs = slices.DeleteFunc(slices.Clone(rs), func(r *result) bool { return r.Floor == nil }) // interrupted before
+	if m.Floor = nil; len(rs) > 0 {
+		m.Floor = new(floorResult)
 		number(func(r *result) *float64 { return &r.Floor.BareTxPerSec })
 		number(func(r *result) *float64 { return &r.Floor.BareP50 })
 		number(func(r *result) *float64 { return &r.Floor.InlineTxPerSec })

@@ -78,6 +78,10 @@ func TestMedians(t *testing.T) {
 	if m := medians(rs[:2]); m.TxPerSec != 20 {
 		t.Errorf("of two: %v", m.TxPerSec)
 	}
+	rs[0].Floor = nil // interrupted
+	if m := medians(rs); m.Floor == nil || m.Floor.BareTxPerSec != 6.5 {
+		t.Errorf("floor %+v", m.Floor)
+	}
 }
 
 // TestMediansAreOfEveryNumber: a number that is added to a result must not be forgotten.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/steledb/stele/config"
-	"github.com/steledb/stele/transactor"
 )
 
 // sweep measures each level in turn and prints what it showed.
@@ -63,41 +62,8 @@ func sweep(ctx context.Context, s *settings, stdout io.Writer, p *progress) (err
 		t.row(r)
 		return nil
 	}
-	byLevel := make([][]*result, len(s.levels))
-	for round := range s.rounds {
-		for i, clients := range s.levels {
-			if ctx.Err() != nil {
-				break
-			}
-			r, err := b.level(ctx, clients)
-			if r != nil {
-				r.SyncTime = inMicros(sync)
-				if s.floor && err == nil && ctx.Err() == nil {
-					if r.Floor, err = b.floor(ctx, clients, r.BatchMean); r.Floor == nil && ctx.Err() != nil {
-						err = nil
-					}
-				}
-				byLevel[i] = append(byLevel[i], r)
-				if s.rounds == 1 || err != nil {
-					err = errors.Join(err, emit(r))
-				} else {
-					p.note("round %d of %d, %s: %s tx/s, p50 %s", round+1, s.rounds, plural(clients, "client"), grouped(int64(r.TxPerSec)), span(r.P50))
-				}
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	if s.rounds > 1 {
-		for _, rs := range byLevel {
-			if len(rs) == 0 {
-				continue
-			}
-			if err := emit(medians(rs)); err != nil {
-				return err
-			}
-		}
+	if err := b.rounds(ctx, sync, emit); err != nil {
+		return err
 	}
 	if len(b.loops) == 0 {
 		return nil
@@ -112,6 +78,48 @@ func sweep(ctx context.Context, s *settings, stdout io.Writer, p *progress) (err
 	} else {
 		p.done()
 		fmt.Fprintf(stdout, "\n%s\n", text)
+	}
+	return nil
+}
+
+// rounds measures all levels, once or several times in turn, and emits a result for each.
+func (b *bench) rounds(ctx context.Context, sync time.Duration, emit func(*result) error) error {
+	s := b.s
+	byLevel := make([][]*result, len(s.levels))
+	for round := range s.rounds {
+		for i, clients := range s.levels {
+			if ctx.Err() != nil {
+				break
+			}
+			r, err := b.level(ctx, clients)
+			if r == nil {
+				return err
+			}
+			r.SyncTime = inMicros(sync)
+			if s.floor && err == nil && ctx.Err() == nil {
+				r.Floor, err = b.floor(ctx, clients, r.BatchMean)
+			}
+			byLevel[i] = append(byLevel[i], r)
+			if s.rounds == 1 || err != nil {
+				err = errors.Join(err, emit(r))
+			} else {
+				b.p.note("round %d of %d, %s: %s tx/s, p50 %s", round+1, s.rounds, plural(clients, "client"), grouped(int64(r.TxPerSec)), span(r.P50))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if s.rounds == 1 {
+		return nil
+	}
+	for _, rs := range byLevel {
+		if len(rs) == 0 {
+			continue
+		}
+		if err := emit(medians(rs)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -143,17 +151,8 @@ func (b *bench) conditions(w io.Writer, note string, sync time.Duration) {
 		line("disk", "%s for a write of %d KiB and fdatasync, by itself", span(inMicros(sync)), syncSize>>10)
 	}
 	line("round trip", "%s for a fence, idle", span(inMicros(b.fence)))
-	opt, def := b.s.options(1), transactor.Defaults()
-	if opt.Depth == 0 {
-		opt.Depth = b.info.Depth
-	}
-	if opt.MaxBatch == 0 {
-		opt.MaxBatch = def.MaxBatch
-	}
-	if opt.MaxBatchBytes == 0 {
-		opt.MaxBatchBytes = def.MaxBatchBytes
-	}
-	line("transactor", "batches of at most %d transactions and %s bytes, at most %d in flight", opt.MaxBatch, grouped(int64(opt.MaxBatchBytes)), opt.Depth)
+	lim := b.limits()
+	line("transactor", "batches of at most %d transactions and %s bytes, at most %d in flight", lim.batch, grouped(int64(lim.batchBytes)), lim.depth)
 	what := "a new entity with a unique key"
 	switch {
 	case b.w.shape == shapeUpdate:

@@ -172,7 +172,7 @@ func violations(pkgs []pkg, arrows map[string][]string) (out []string) {
 
 func mayImport(from, path string) bool {
 	for m, importers := range modules {
-		if under(path, []string{m}) || strings.HasPrefix(path, m+"/") {
+		if under(path, []string{m}) {
 			return slices.Contains(importers, from)
 		}
 	}
