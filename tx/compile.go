@@ -338,19 +338,9 @@ func (c *compiler) emit(o op) {
 	case opCAS, opRetractEntity:
 		c.p.strict = true
 	}
-	if isEntityRef(o.ref) {
-		c.p.ents[o.ref].isValue = true
-	} else if isTupleRef(o.ref) {
-		t := &c.p.tuples[tupleIndex(o.ref)]
-		for _, r := range t.ents[:t.n] {
-			if r != noRef {
-				c.p.ents[r].isValue = true
-			}
-		}
-		c.p.symbolic = true
-	}
-	if o.kind == opCAS && c.p.olds[o.old].ref >= 0 {
-		c.p.ents[c.p.olds[o.old].ref].isValue = true
+	c.markValue(o.ref)
+	if o.kind == opCAS {
+		c.markValue(c.p.olds[o.old].ref)
 	}
 	if o.a != nil {
 		c.p.identities = c.p.identities || o.a.Unique == db.UniqueIdentity
@@ -358,6 +348,22 @@ func (c *compiler) emit(o op) {
 		c.p.composites = c.p.composites || len(o.a.Composites) > 0 || len(o.a.TupleAttrs) > 0
 	}
 	c.p.ops = append(c.p.ops, o)
+}
+
+// markValue notes that the entities of a reference stand as values.
+func (c *compiler) markValue(ref int32) {
+	switch {
+	case isEntityRef(ref):
+		c.p.ents[ref].isValue = true
+	case isTupleRef(ref):
+		c.p.symbolic = true
+		t := &c.p.tuples[tupleIndex(ref)]
+		for _, e := range t.ents[:t.n] {
+			if e != noRef {
+				c.p.ents[e].isValue = true
+			}
+		}
+	}
 }
 
 // attribute resolves what stands for an attribute, or reports that it is none.

@@ -42,7 +42,7 @@ func (f *fact) compare(g *fact) int {
 // hand is a composite that was asserted or retracted by hand. It adds no datom, but must be what its constituents make.
 type hand struct {
 	fact
-	made datom.Value // nil: nothing
+	from, to int // the facts stated about the entity, in Preparer.facts
 }
 
 // state turns the ops into facts, reading what is stored where their meaning depends on it.
@@ -174,8 +174,11 @@ func (p *Preparer) delta() {
 		for j < len(p.facts) && p.facts[j].e == e {
 			j++
 		}
-		p.entityDelta(e, p.facts[i:j])
+		p.entityDelta(e, i, j)
 		i = j
+	}
+	if !p.flt.any() {
+		p.checkHand() // what is made of constituents is known only if they are free of conflicts
 	}
 }
 
@@ -192,10 +195,10 @@ func sortFacts(fs []fact) {
 	}
 }
 
-// entityDelta is delta for one entity.
-func (p *Preparer) entityDelta(e datom.ID, fs []fact) {
-	isNew := p.isNew(e)
-	hand, composite := len(p.hand), false
+// entityDelta is delta for one entity, about which facts[from:to] are stated.
+func (p *Preparer) entityDelta(e datom.ID, from, to int) {
+	fs := p.facts[from:to]
+	isNew, composite := p.isNew(e), false
 	for i := 0; i < len(fs); {
 		a := fs[i].a
 		j := i + 1
@@ -211,7 +214,11 @@ func (p *Preparer) entityDelta(e datom.ID, fs []fact) {
 			}
 		case p.conflicts(a, g):
 		case len(a.TupleAttrs) > 0:
-			p.byHand(g)
+			for i := range g {
+				if i == 0 || g[i].v != g[i-1].v {
+					p.hand = append(p.hand, hand{g[i], from, to})
+				}
+			}
 		case a.Many:
 			p.manyDelta(a, g, isNew)
 		default:
@@ -219,8 +226,8 @@ func (p *Preparer) entityDelta(e datom.ID, fs []fact) {
 		}
 		composite = composite || len(a.Composites) > 0
 	}
-	if composite || hand < len(p.hand) {
-		p.compositesDelta(e, fs, p.hand[hand:], isNew)
+	if composite && !p.flt.any() {
+		p.compositesDelta(e, fs, isNew)
 	}
 }
 
@@ -352,20 +359,8 @@ func (p *Preparer) emit(f *fact) {
 	p.out = append(p.out, datom.Datom{E: f.e, A: f.a.ID, V: f.v, T: p.basis + 1, Added: f.add})
 }
 
-// byHand notes composites written by hand.
-func (p *Preparer) byHand(g []fact) {
-	for i := range g {
-		if i == 0 || g[i].v != g[i-1].v {
-			p.hand = append(p.hand, hand{fact: g[i]})
-		}
-	}
-}
-
-// compositesDelta brings the composites of e up to date with fs, the facts stated about it, and checks those written by hand.
-func (p *Preparer) compositesDelta(e datom.ID, fs []fact, byHand []hand, isNew bool) {
-	if p.flt.any() {
-		return // what the constituents are is not known
-	}
+// compositesDelta brings the composites of e up to date with fs, the facts stated about it.
+func (p *Preparer) compositesDelta(e datom.ID, fs []fact, isNew bool) {
 	p.comps = p.comps[:0]
 	for i := range fs {
 		if i > 0 && fs[i].a == fs[i-1].a {
@@ -396,15 +391,19 @@ func (p *Preparer) compositesDelta(e datom.ID, fs []fact, byHand []hand, isNew b
 			p.emit(&fact{e: e, a: a, v: made, add: true, pos: pos})
 		}
 	}
-	for i := range byHand {
-		h := &byHand[i]
-		if made := p.made(e, h.a, fs, isNew); made != h.v {
+}
+
+// checkHand checks the composites that were written by hand.
+func (p *Preparer) checkHand() {
+	for i := range p.hand {
+		h := &p.hand[i]
+		if made := p.made(h.e, h.a, p.facts[h.from:h.to], p.isNew(h.e)); made != h.v {
 			makes := "nothing, since none of them has a value"
 			if !made.IsNil() {
 				makes = p.show(made)
 			}
-			p.fault(phaseConflicts, DatomsConflict, h.pos, attrName(h.a), p.sortable(h.v), p.name(e), fmt.Sprintf("%s of %s is given as %s, but its constituents make it %s; "+
-				"a composite follows from its constituents: change those", attrName(h.a), p.name(e), p.show(h.v), makes))
+			p.fault(phaseConflicts, DatomsConflict, h.pos, attrName(h.a), p.sortable(h.v), p.name(h.e), fmt.Sprintf("%s of %s is given as %s, but its constituents make it %s; "+
+				"a composite follows from its constituents: change those", attrName(h.a), p.name(h.e), p.show(h.v), makes))
 		}
 	}
 }

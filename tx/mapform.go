@@ -26,7 +26,7 @@ func (c *compiler) mapForm(f Form) int32 {
 		at, pos := c.position(ps.Pos)
 		defer func() { c.at, c.pos = at, pos }()
 	}
-	base := len(c.entries)
+	base, n := len(c.entries), len(c.p.ops)
 	c.push(f)
 	e := c.mapSubject(c.entries[base:])
 	for i := base; i < len(c.entries); i++ {
@@ -38,6 +38,9 @@ func (c *compiler) mapForm(f Form) int32 {
 	}
 	clear(c.entries[base:])
 	c.entries = c.entries[:base]
+	if x := &c.p.ents[e]; n == len(c.p.ops) && x.kind != entTempid {
+		c.emit(op{kind: opUse, e: e, ref: noRef}) // says nothing, but of an entity
+	}
 	return e
 }
 

@@ -63,8 +63,10 @@ func (p *Preparer) resolveEnt(e *ent) resolved {
 	case entTempid, entAlias:
 		return resolved{0, stateTempid}
 	case entLookup:
-		v, ok := p.known(e.v, e.ref)
-		if ok {
+		if p.badWithin(e.ref) != nil {
+			return resolved{0, stateBad}
+		}
+		if v, ok := p.known(e.v, e.ref); ok {
 			if id, found := p.st.Lookup(e.attr.ID, v); found {
 				return resolved{id, stateStored}
 			}
@@ -97,6 +99,24 @@ func (p *Preparer) known(v datom.Value, ref int32) (datom.Value, bool) {
 		return v, err == nil
 	}
 	return v, true
+}
+
+// badWithin is the ent within a lookup ref's value that is no entity, or nil.
+func (p *Preparer) badWithin(ref int32) *ent {
+	switch {
+	case isEntityRef(ref):
+		if p.res[ref].state == stateBad {
+			return &p.p.ents[ref]
+		}
+	case isTupleRef(ref):
+		t := &p.p.tuples[tupleIndex(ref)]
+		for _, e := range t.ents[:t.n] {
+			if e != noRef && p.res[e].state == stateBad {
+				return &p.p.ents[e]
+			}
+		}
+	}
+	return nil
 }
 
 // checkStored refuses what retractEntity and cas cannot be applied to: a tempid; for cas also what names nothing.
@@ -156,11 +176,16 @@ func (p *Preparer) checkEnt(i, pos int32) {
 }
 
 func (p *Preparer) missingLookup(e *ent, pos int32) {
-	if isEntityRef(e.ref) {
-		if in := &p.p.ents[e.ref]; in.kind == entBad {
+	if in := p.badWithin(e.ref); in != nil {
+		if in.kind == entLookup {
+			p.missingLookup(in, pos)
+		} else {
 			p.flt.add(phaseEntities, in.bad)
-			return
-		} else if in.kind == entTempid || in.kind == entTx {
+		}
+		return
+	}
+	if isEntityRef(e.ref) {
+		if in := &p.p.ents[e.ref]; in.kind == entTempid || in.kind == entTx {
 			p.fault(phaseEntities, NotAnEntity, pos, attrName(e.attr), datom.Value{}, p.entName(e.ref), fmt.Sprintf("the lookup ref by %s goes through %s; "+
 				"lookup refs see only what was stored before the transaction", attrName(e.attr), p.entName(e.ref)))
 			return
