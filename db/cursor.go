@@ -125,7 +125,17 @@ func (m *merger) seek(runs []*run, from, prefix []byte) {
 	if len(runs) > len(cs) {
 		cs = make([]cursor, len(runs))
 	}
+	var entity uint64 // the hash of the one entity asked for, where runs have filters
 	for i, r := range runs {
+		if r.filter != nil && len(prefix) > 0 {
+			if entity == 0 {
+				e, _ := decodeID(prefix)
+				entity = mix(uint64(e))
+			}
+			if !r.mayHave(entity) {
+				continue
+			}
+		}
 		c := &cs[i]
 		c.r = r
 		c.seek(from)

@@ -45,9 +45,9 @@ func makePart(l0, frozen, levels []*run) *part {
 }
 
 // push adds a run that is newer than all others. Like a carry in a binary counter, it swallows the newest runs that are not
-// larger than what was gathered so far, in one merge; a run that is too large for that is frozen at once, behind the small
-// ones. What a merge moves to history is returned.
-func (p *part) push(r *run, annihilate bool, sz sizes, with *builders) (*part, *run) {
+// larger than what was gathered so far, in one merge; a run that is too large for that is frozen at once, in front of the
+// small ones. What a merge moves to history is returned. With filtered, the runs get filters: it is the current part of EAVT.
+func (p *part) push(r *run, annihilate, filtered bool, sz sizes, with *builders) (*part, *run) {
 	in, size := with.in[:0], r.n
 	if size < sz.l0 {
 		in = append(in, r)
@@ -68,6 +68,12 @@ func (p *part) push(r *run, annihilate bool, sz sizes, with *builders) (*part, *
 	}
 	clear(in)
 	with.in = in
+	if filtered && merged != nil {
+		merged.filter = makeFilter(merged)
+	}
+	if filtered && r.n >= sz.l0 {
+		r.filter = makeFilter(r)
+	}
 	l0, frozen := p.l0[k:], p.frozen
 	switch {
 	case merged == nil:
@@ -134,6 +140,9 @@ func (p *part) plan(sz sizes) *job {
 func (j *job) run(sz sizes) {
 	defer close(j.done)
 	j.cur, j.hist = mergeRuns(j.in, j.part == 0, newBuilders(sz.chunk))
+	if j.ix == EAVT && j.part == 0 && j.cur != nil {
+		j.cur.filter = makeFilter(j.cur)
+	}
 }
 
 // install puts a job's result in the place of what it was made from.

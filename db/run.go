@@ -173,6 +173,7 @@ type run struct {
 	n           int    // keys
 	minT, maxT  uint64 // no key lies outside; the bounds may be wider than need be
 	upTo        uint64 // if not 0: keys of later transactions are to be passed over
+	filter      filter // of small EAVT runs
 	one         [1]chunk
 }
 

@@ -260,7 +260,7 @@ func (s *Stage) push(ix Index, part int, r *run) {
 	if r == nil {
 		return
 	}
-	p, hist := s.base.ix[ix][part].push(r, part == 0, s.sz, s.spare.build)
+	p, hist := s.base.ix[ix][part].push(r, part == 0, ix == EAVT && part == 0, s.sz, s.spare.build)
 	s.base.ix[ix][part] = p
 	s.push(ix, 1, hist)
 }
