@@ -34,6 +34,9 @@ type entry struct {
 const minBuckets = 512
 
 func (o *overlay) reset() {
+	if roomy(len(o.arena), cap(o.arena)) {
+		o.log, o.arena, o.ends = nil, nil, nil
+	}
 	clear(o.log)
 	o.log, o.arena, o.ends = o.log[:0], o.arena[:0], o.ends[:0]
 	if o.linked == 0 {
@@ -48,6 +51,9 @@ func (o *overlay) reset() {
 		clear(h)
 	}
 }
+
+// roomy reports whether memory that is kept for the next batch is far more than this one needed: after a replay, say.
+func roomy(used, kept int) bool { return kept > 64<<10 && used < kept/16 }
 
 func (o *overlay) add(d *datom.Datom) {
 	o.log = append(o.log, entry{d: d})

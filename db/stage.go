@@ -188,6 +188,9 @@ func (s *Stage) flush() {
 	if s.seen != nil {
 		s.see()
 	}
+	if roomy(len(s.over.arena), cap(s.spare.arena)) {
+		s.spare = scratch{build: s.spare.build, attrs: s.spare.attrs}
+	}
 	s.over.reset()
 	s.merge()
 }
