@@ -100,10 +100,10 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		errs = append(errs, err)
 	}
 	if o.RollSize < headSize {
-		errs = append(errs, fmt.Errorf("RollSize is %d bytes, at least %d are needed", o.RollSize, headSize))
+		errs = append(errs, fmt.Errorf("a RollSize of %d bytes: at least %d are needed", o.RollSize, headSize))
 	}
 	if o.Prealloc < 0 {
-		errs = append(errs, fmt.Errorf("Prealloc is %d bytes", o.Prealloc))
+		errs = append(errs, fmt.Errorf("a Prealloc of %d bytes", o.Prealloc))
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("cannot open the store: %w", errors.Join(errs...))

@@ -153,15 +153,6 @@ func (l *Log) instance(id log.ID) *instance {
 	return in
 }
 
-// forget drops what is known of files that another process may have changed: at the beginning and the end of ownership.
-func (in *instance) forget() {
-	in.scanning.Lock()
-	defer in.scanning.Unlock()
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.files = nil
-}
-
 // refresh looks which files there are, and reads what the last one has gained. owner: the caller holds the lock, so nobody
 // else writes.
 func (in *instance) refresh(ctx context.Context, owner bool) error {

@@ -52,6 +52,7 @@ type writer struct {
 	last    log.Hash // of the last object that was synced
 	cover   coverage
 	buf     []byte
+	lost    map[log.Hash]bool // what was in the flush that failed
 }
 
 // request is one Append.
@@ -228,7 +229,13 @@ func answer(batch []*request, err error) {
 // flush writes a batch and answers it. The caller holds io.
 func (w *writer) flush(batch []*request) {
 	if err := w.l.failedNow(); err != nil && w.l.mut != mutGoOn {
-		answer(batch, log.WithOutcome(log.NotWritten, err))
+		for _, r := range batch {
+			outcome := log.NotWritten
+			if w.lost[r.frame.hash] {
+				outcome = log.Unknown
+			}
+			answer([]*request{r}, log.WithOutcome(outcome, err))
+		}
 		return
 	}
 	if err := w.open(); err != nil {
@@ -248,6 +255,10 @@ func (w *writer) flush(batch []*request) {
 		return
 	}
 	if err := w.write(batch, need); err != nil {
+		w.lost = map[log.Hash]bool{}
+		for _, r := range batch {
+			w.lost[r.frame.hash] = true
+		}
 		answer(batch, log.WithOutcome(log.Unknown, w.l.fail(err)))
 		return
 	}
@@ -257,16 +268,12 @@ func (w *writer) flush(batch []*request) {
 // settle answers the requests whose key is there, which is durable: open and flush leave nothing that is not. It returns the rest.
 func (w *writer) settle(batch []*request) []*request {
 	rest := batch[:0:0]
-	seen := make(map[log.Key]log.Hash, len(batch))
-	var again []*request // the same object twice in one batch
+	seen := make(map[log.Key]bool, len(batch))
+	var again []*request // a key's second, which the first decides
 	for _, r := range batch {
 		k := r.frame.key
-		if h, ok := seen[k]; ok {
-			if h != r.frame.hash {
-				answer([]*request{r}, fmt.Errorf("object %s: %w", k, log.ErrConflict))
-			} else {
-				again = append(again, r)
-			}
+		if seen[k] {
+			again = append(again, r)
 			continue
 		}
 		p, ok, err := w.in.find(k, true)
@@ -274,7 +281,7 @@ func (w *writer) settle(batch []*request) []*request {
 		case err != nil:
 			answer([]*request{r}, log.WithOutcome(log.NotWritten, err))
 		case !ok:
-			seen[k] = r.frame.hash
+			seen[k] = true
 			rest = append(rest, r)
 		case p.hash == r.frame.hash:
 			answer([]*request{r}, nil)

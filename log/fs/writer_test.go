@@ -383,3 +383,67 @@ func TestLargeObjects(t *testing.T) {
 		}
 	}
 }
+
+// The same key twice in one flush: the first decides, also when it fails.
+func TestAppend_TwiceInOneFlush(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		w := newWorld(fs.Options{}, 0)
+		l, err := w.open(w.m.Process())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		o, err := own(ctx, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err1 := o.batch(1)
+		head, lastT := o.head, o.lastT
+		a, err2 := o.batch(10)
+		o.head, o.lastT = head, lastT
+		b, err3 := o.batch(20)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		syncing, goOn := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		w.m.Hook(func(c crashfs.Call, path string) {
+			if c.Op == "fdatasync" {
+				once.Do(func() { close(syncing); <-goOn })
+			}
+		})
+		if fails {
+			w.m.FailAt(len(w.m.Calls())+4, syscall.EIO, crashfs.Random(1)) // write, fdatasync, mark; write, fdatasync
+		}
+		send := func(obj *log.Object) chan error {
+			queued := l.Queued(o.root.Instance)
+			c := make(chan error, 1)
+			go func() { c <- l.Append(ctx, o.root.Instance, obj) }()
+			for obj != first && l.Queued(o.root.Instance) == queued {
+				runtime.Gosched()
+			}
+			return c
+		}
+		results := []chan error{send(first)}
+		<-syncing
+		for _, obj := range []*log.Object{a, a, b} {
+			results = append(results, send(obj))
+		}
+		close(goOn)
+		var outcomes []string
+		for _, c := range results {
+			if err := <-c; err == nil {
+				outcomes = append(outcomes, "nil")
+			} else {
+				outcomes = append(outcomes, log.OutcomeOf(err).String())
+			}
+		}
+		want := []string{"nil", "nil", "nil", "rejected"}
+		if fails {
+			want = []string{"nil", "unknown", "unknown", "not written"}
+		}
+		if !slices.Equal(outcomes, want) {
+			t.Fatalf("failing: %v: %q, not %q", fails, outcomes, want)
+		}
+	}
+}
