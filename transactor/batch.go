@@ -29,6 +29,8 @@ type batch struct {
 	obj       *log.Object // nil: refusals only
 	head      log.Head    // once obj is on the chain
 	sent      bool        // a store call may have seen obj
+	encodeErr error       // why there is no obj
+	maybe     bool        // some try's outcome was not that nothing was written
 	inFlight  int         // flushes in flight when it was sent, itself included
 	durable   time.Time
 	verified  time.Time

@@ -3,6 +3,7 @@ package transactor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -35,13 +36,18 @@ type epoch struct {
 	toSend    chan *batch
 	toInstall chan *batch
 
+	ctx    context.Context // of the flights
+	cancel context.CancelFunc
 	failed chan struct{} // closed at the first failure
 	once   sync.Once
 	cause  error
 }
 
 func (x *Transactor) newEpoch(root *log.Root, head log.Head, value db.DB, stage *db.Stage) *epoch {
+	ctx, cancel := context.WithCancel(x.ctx)
 	return &epoch{
+		ctx:       ctx,
+		cancel:    cancel,
 		x:         x,
 		root:      root,
 		check:     checkOf(root),
@@ -88,6 +94,7 @@ func (e *epoch) serve(todo []*Future) (left []*batch, rest []*Future, cause erro
 	tail := e.prepare()
 	close(e.toSend)
 	left = <-installed
+	e.cancel() // what is still in flight decides nothing any more
 	if tail != nil {
 		rest = append(rest, tail.judged...)
 	}
@@ -174,7 +181,12 @@ const (
 func (e *epoch) judge(b *batch) *batch {
 	f := e.todo[e.next]
 	size := 0
-	if f.prep, f.refusal = e.verdict(f); f.refusal == nil {
+	f.prep, f.refusal = e.verdict(f)
+	switch {
+	case errors.Is(f.refusal, tx.ErrStuck):
+		e.fail(because(ErrFunctionStuck, f.refusal))
+		return b
+	case f.refusal == nil:
 		if size = sizeOf(&f.prep.Tx); size > maxTransaction {
 			f.refusal = tooLarge(size)
 		}
@@ -276,7 +288,7 @@ func (e *epoch) send() {
 		if len(b.txs) > 0 && !e.hasFailed() {
 			obj, err := log.Encode(log.Header{
 				Lineage: e.root.Lineage, Claim: e.root.Claim, Epoch: e.root.Epoch, Kind: log.KindBatch,
-				FirstT: b.txs[0].T, Count: uint32(len(b.txs)), Prev: e.head.Pos, Fenced: e.x.fenced.Load(),
+				Format: e.root.Format, FirstT: b.txs[0].T, Count: uint32(len(b.txs)), Prev: e.head.Pos, Fenced: e.x.fenced.Load(),
 			}, b.txs, e.x.info.Compress)
 			if err == nil {
 				b.obj = obj
@@ -284,6 +296,7 @@ func (e *epoch) send() {
 				b.head = e.head
 			}
 			if err != nil {
+				b.encodeErr = err
 				e.fail(err)
 			}
 		}
@@ -304,31 +317,20 @@ func (e *epoch) send() {
 func (e *epoch) fly(b *batch) {
 	defer e.x.work.Done()
 	x := e.x
-	if b.obj == nil {
-		b.durable = time.Now()
-		b.verifyErr = x.retry(x.ctx, x.verify(e.check))
-	} else {
-		var verified bool
-		b.appendErr = x.retry(x.ctx, func(ctx context.Context) error {
-			if mutant.Is("skip-fence") {
-				verified = true
-				return x.log.Append(ctx, e.check.Instance, b.obj)
-			}
-			if mutant.Is("fence-first") {
-				verified = x.log.Verify(ctx, e.check) == nil
-				return x.log.Append(ctx, e.check.Instance, b.obj)
-			}
-			appendErr, verifyErr := x.log.AppendVerify(ctx, b.obj, e.check)
-			if appendErr == nil {
-				x.stats.fences.Add(1)
-			}
+	check := x.covering(e.check)
+	verified := false
+	if b.obj != nil {
+		check.Keys = append(check.Keys, b.obj.Key())
+		b.appendErr = x.retry(e.ctx, func(ctx context.Context) error {
+			appendErr, verifyErr := e.appendVerify(ctx, b.obj, check)
+			b.maybe = b.maybe || appendErr == nil || log.OutcomeOf(appendErr) == log.Unknown
 			b.verifyErr, verified = verifyErr, appendErr == nil && verifyErr == nil
 			return appendErr
 		})
-		b.durable = time.Now()
-		if b.appendErr == nil && !verified && !final(b.verifyErr) {
-			b.verifyErr = x.retry(x.ctx, x.verify(e.check))
-		}
+	}
+	b.durable = time.Now()
+	if b.appendErr == nil && !verified && !final(b.verifyErr) {
+		b.verifyErr = x.retry(e.ctx, x.verify(check))
 	}
 	b.verified = time.Now()
 	if err := b.failure(); err != nil {
@@ -339,6 +341,21 @@ func (e *epoch) fly(b *batch) {
 		x.deliver(b)
 	}
 	close(b.done)
+}
+
+func (e *epoch) appendVerify(ctx context.Context, o *log.Object, c log.Check) (appendErr, verifyErr error) {
+	switch {
+	case mutant.Is("skip-fence"):
+		return e.x.log.Append(ctx, c.Instance, o), nil
+	case mutant.Is("fence-first"):
+		verifyErr = e.x.log.Verify(ctx, e.check)
+		return e.x.log.Append(ctx, c.Instance, o), verifyErr
+	}
+	appendErr, verifyErr = e.x.log.AppendVerify(ctx, o, c)
+	if appendErr == nil {
+		e.x.stats.fences.Add(1)
+	}
+	return appendErr, verifyErr
 }
 
 func (b *batch) failure() error {
@@ -386,12 +403,12 @@ func isClosed(c chan struct{}) bool {
 
 // deliver installs the value after b and answers everybody in it. b is durable and fenced, and so is all before it.
 func (x *Transactor) deliver(b *batch) {
+	x.barren = 0
 	if n := len(b.txs); n > 0 {
 		x.value.Store(&b.after)
 		x.fenced.Store(b.txs[n-1].T)
-		x.installed = b.head
+		x.install(b.head)
 		x.marks.passed(b.head)
-		x.barren = 0
 	}
 	bytes := 0
 	for _, f := range b.judged {
@@ -448,7 +465,15 @@ func (x *Transactor) once(ctx context.Context, call func(context.Context) error)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, x.opt.StoreTimeout, errStoreTimeout)
 	defer cancel()
-	return call(ctx)
+	return timedOut(ctx, call(ctx))
+}
+
+// timedOut says of an error that StoreTimeout is behind it, and not a deadline of the caller's.
+func timedOut(ctx context.Context, err error) error {
+	if err == nil || context.Cause(ctx) != errStoreTimeout {
+		return err
+	}
+	return log.WithOutcome(log.OutcomeOf(err), fmt.Errorf("%w: %v", errStoreTimeout, err))
 }
 
 // errNotSent is the failure of a batch that an earlier one's kept from being sent.

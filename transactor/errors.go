@@ -12,14 +12,16 @@ var (
 	ErrBusy = errors.New("the transaction queue is full; try again later")
 	// ErrClosed: the transactor was closed, or closed itself (the cause is wrapped). The transaction was never sent to the store and
 	// is not in the log.
-	ErrClosed = errors.New("the transactor is closed")
+	ErrClosed = errors.New("the transactor is closed; open the database again")
 	// ErrUnknownOutcome: the transaction was sent to the store, and whether it is in the log could not be learned in time.
 	ErrUnknownOutcome = errors.New("the outcome of the transaction is not known: it may be in the log or not; open the database again and look for what it asserts")
 	// ErrPredecessorRefused: the transaction that TxOptions.After names did not commit, so this one committed nothing. It wraps the
 	// predecessor's error.
 	ErrPredecessorRefused = errors.New("the transaction before this one did not commit")
 	// ErrDeposed: another owner has taken the database.
-	ErrDeposed = errors.New("another owner has taken over the database")
+	ErrDeposed = errors.New("another owner has taken over the database; open it again to compete for it")
+	// ErrFunctionStuck: a transaction function or predicate did not return although its context had ended. It wraps tx.ErrStuck.
+	ErrFunctionStuck = errors.New("a transaction function did not return and blocked everybody; it must heed its context")
 	// ErrOwned: somebody else owns the database, and Options.NoWait was set or the wait ended.
 	ErrOwned = log.ErrOwned
 	// ErrNoDatabase: there is no such database, and Options.MustExist was set, or it was opened read-only.
@@ -45,7 +47,7 @@ func (e *PendingError) Unwrap() error { return e.Err }
 type CommitError struct{ Err error }
 
 func (e *CommitError) Error() string {
-	return "the transaction was not committed: the log could not be written: " + e.Err.Error()
+	return "the transaction was not committed, since the log could not be written; it may be submitted again: " + e.Err.Error()
 }
 func (e *CommitError) Unwrap() error { return e.Err }
 

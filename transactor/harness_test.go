@@ -2,7 +2,6 @@ package transactor
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -153,12 +152,4 @@ func (w *world) chain() []*log.Object {
 	l := w.server.Open("main", mem.Options{})
 	defer l.Close()
 	return chainOf(w.t, l)
-}
-
-func names(n int) []string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = fmt.Sprintf("p%04d", i)
-	}
-	return out
 }

@@ -21,8 +21,16 @@ func TestMutants(t *testing.T) {
 		{Name: "schema-in-company", What: "a schema change shares its batch", Run: "TestSchemaChanges"},
 		{Name: "start-unfenced", What: "answers before the own start is fenced", Run: "TestP7"},
 		{Name: "landed-unseen", What: "an object that was sent is taken for one that landed", Run: "TestP7"},
+		{Name: "refusals-hide", What: "a batch of refusals hides what landed behind it", Run: "TestP7"},
+		{Name: "cover-nothing", What: "a fence does not look for what was acknowledged last", Run: "TestL7"},
 		{Name: "fail-everybody", What: "what is behind a failed append fails with it", Run: "TestP7"},
 		{Name: "same-claim", What: "a new epoch keeps the old claim", Run: "TestL3"},
 		{Name: "no-deadline", What: "calls to the store may take for ever", Run: "TestP10"},
+		// The random worlds find these by themselves.
+		{Name: "skip-fence", What: "answers without a Verify", Run: "RandomWorlds"},
+		{Name: "fence-first", What: "the Verify begins before the append", Run: "RandomWorlds"},
+		{Name: "out-of-order", What: "a batch is answered before the ones in front of it", Run: "RandomWorlds"},
+		{Name: "show-staged", What: "DB() shows a batch when it is closed", Run: "RandomWorlds"},
+		{Name: "refusals-hide", What: "a batch of refusals hides what landed behind it", Run: "RandomWorlds"},
 	})
 }

@@ -60,21 +60,27 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	if err := x.examine(ctx); err != nil {
 		return nil, nil, err
 	}
-	root, err := x.acquire(ctx, func(ctx context.Context) (*log.Root, error) { return x.witness.RootToOpen(ctx, x.log) })
-	if err != nil {
-		return nil, nil, err
-	}
-	r := &replay{stage: db.NewStage(db.Empty())}
-	at := root.Sealed.Head()
-	head, err := x.begin(ctx, root, func(o *log.Object) (err error) {
-		if at, err = at.Follow(o); err != nil {
-			return err
+	var root *log.Root
+	var head log.Head
+	var r *replay
+	for try := 0; ; try++ {
+		root, err = x.acquire(ctx, func(ctx context.Context) (*log.Root, error) { return x.witness.RootToOpen(ctx, x.log) })
+		if err != nil {
+			return nil, nil, err
 		}
-		x.marks.passed(at)
-		return r.object(o)
-	})
-	if err != nil {
-		return nil, nil, err
+		r = &replay{stage: db.NewStage(db.Empty())}
+		x.marks.reset()
+		head, err = x.begin(ctx, root, func(o *log.Object) error {
+			x.marks.passed(log.HeadOf(o))
+			return r.object(o)
+		})
+		if err == nil {
+			break
+		}
+		r.stage.Wait()
+		if mustEnd(err) || final(err) || try >= opt.Retries || pause(ctx, backoff(try)) != nil {
+			return nil, nil, err
+		}
 	}
 	value := r.stage.Snapshot()
 	if value.BasisT() == 0 {
@@ -84,7 +90,7 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	}
 	x.value.Store(&value)
 	x.fenced.Store(value.BasisT())
-	x.installed = head
+	x.install(head)
 	e := x.newEpoch(root, head, value, r.stage)
 	x.enter(e)
 	return x, e, nil
@@ -117,7 +123,7 @@ func (x *Transactor) bootstrap(ctx context.Context, root *log.Root, head log.Hea
 	first := db.Bootstrap()
 	o, err := log.Encode(log.Header{
 		Lineage: root.Lineage, Claim: root.Claim, Epoch: root.Epoch, Kind: log.KindBatch,
-		FirstT: first.T, Count: 1, Prev: head.Pos,
+		Format: root.Format, FirstT: first.T, Count: 1, Prev: head.Pos,
 	}, []*datom.Tx{first}, x.info.Compress)
 	if err != nil {
 		return head, db.DB{}, err
@@ -134,9 +140,10 @@ func (x *Transactor) bootstrap(ctx context.Context, root *log.Root, head log.Hea
 func (x *Transactor) env(ctx context.Context) tx.Env {
 	return tx.Env{
 		Context:     ctx,
+		Timeout:     x.opt.FunctionTimeout,
 		Now:         x.opt.Clock().UnixMilli(),
 		Functions:   x.opt.Functions,
-		AttrPreds:   x.opt.AttrPreds,
-		EntityPreds: x.opt.EntityPreds,
+		AttrPreds:   x.opt.Predicates.Attr,
+		EntityPreds: x.opt.Predicates.Entity,
 	}
 }

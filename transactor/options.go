@@ -1,6 +1,7 @@
 package transactor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/tx"
 )
 
@@ -31,8 +33,10 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Retries is how often a call to the store that may be tried again is. Default 3; negative: never.
 	Retries int
-	// MaxEpochs is how many epochs in a row may end without a commit before the transactor closes. Default 5.
+	// MaxEpochs is how many epochs in a row may end without an answer to anybody before the transactor closes. Default 5.
 	MaxEpochs int
+	// MaxOutage is how long the store may be out of reach before the transactor closes. Default 10 min.
+	MaxOutage time.Duration
 
 	// MustExist refuses to create a missing database (ErrNoDatabase).
 	MustExist bool
@@ -41,17 +45,25 @@ type Options struct {
 
 	// Owner names this process in the root record, for people. Default: host name and process id.
 	Owner string
-	// Functions are the transaction functions, by the keyword that calls them; AttrPreds and EntityPreds the predicates, by the symbol
-	// that :db.attr/preds and :db.entity/preds name them by. They must not be changed after Open.
-	Functions   map[datom.Keyword]tx.Func
-	AttrPreds   map[datom.Symbol]tx.AttrPred
-	EntityPreds map[datom.Symbol]tx.EntityPred
+	// Functions are the transaction functions, by the keyword that calls them, and Predicates what schema names. They must not
+	// be changed after Open.
+	Functions  map[datom.Keyword]tx.Func
+	Predicates Predicates
+	// FunctionTimeout bounds one call of a function or predicate: its context ends then, and the transaction is refused. One that
+	// goes on all the same for a second closes the transactor with ErrFunctionStuck. Default 5 s.
+	FunctionTimeout time.Duration
 	// Limits bound a transaction. Default: tx.DefaultLimits.
 	Limits tx.Limits
 	// Clock is the transactor's clock, for :db/txInstant. Default time.Now. Nothing else depends on it.
 	Clock func() time.Time
 	// Logger takes what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
+}
+
+// Predicates are Go functions by the symbols that :db.attr/preds and :db.entity/preds name them by.
+type Predicates struct {
+	Attr   map[datom.Symbol]tx.AttrPred
+	Entity map[datom.Symbol]tx.EntityPred
 }
 
 // Defaults are the options that stand for zero fields. Depth is the backend's.
@@ -65,6 +77,8 @@ func Defaults() Options {
 		StoreTimeout:      10 * time.Second,
 		Retries:           3,
 		MaxEpochs:         5,
+		MaxOutage:         10 * time.Minute,
+		FunctionTimeout:   5 * time.Second,
 		Limits:            tx.DefaultLimits,
 	}
 }
@@ -87,9 +101,17 @@ func (o Options) Validate() error {
 	if o.MaxBatchBytes > maxTransaction {
 		errs = append(errs, fmt.Errorf("MaxBatchBytes is %d; a log object takes at most %d", o.MaxBatchBytes, maxTransaction))
 	}
-	if o.StoreTimeout < 0 {
-		errs = append(errs, fmt.Errorf("StoreTimeout is %v; it must be positive, or 0 for the default", o.StoreTimeout))
+	if o.MaxBatch > log.MaxCount {
+		errs = append(errs, fmt.Errorf("MaxBatch is %d; a log object takes at most %d transactions", o.MaxBatch, log.MaxCount))
 	}
+	positive := func(name string, d time.Duration) {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("%s is %v; it must be positive, or 0 for the default", name, d))
+		}
+	}
+	positive("StoreTimeout", o.StoreTimeout)
+	positive("MaxOutage", o.MaxOutage)
+	positive("FunctionTimeout", o.FunctionTimeout)
 	return errors.Join(errs...)
 }
 
@@ -110,9 +132,9 @@ func (o Options) withDefaults(depth int) Options {
 	set(&o.Retries, d.Retries)
 	set(&o.MaxEpochs, d.MaxEpochs)
 	o.Retries = max(o.Retries, 0)
-	if o.StoreTimeout == 0 {
-		o.StoreTimeout = d.StoreTimeout
-	}
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, d.StoreTimeout)
+	o.MaxOutage = cmp.Or(o.MaxOutage, d.MaxOutage)
+	o.FunctionTimeout = cmp.Or(o.FunctionTimeout, d.FunctionTimeout)
 	if o.Limits == (tx.Limits{}) {
 		o.Limits = d.Limits
 	}

@@ -24,7 +24,7 @@ func newQueue(maxCount, maxBytes int) *queue {
 	return &queue{maxCount: maxCount, maxBytes: maxBytes, wake: make(chan struct{}, 1)}
 }
 
-// admit takes f or says why not; ErrBusy is the answer to a full queue. A transaction larger than maxBytes is admitted alone.
+// admit takes f or says why not; ErrBusy is the answer to a full queue. Submit has refused what is larger than maxBytes.
 func (q *queue) admit(f *Future) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

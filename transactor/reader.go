@@ -14,16 +14,17 @@ import (
 // Reader is a database opened read-only: it takes no lease, deposes nobody, and shows what is proven to be in the log of every
 // owner to come (L8). All methods may be called concurrently.
 type Reader struct {
-	log    log.Log
-	info   log.Info
-	value  atomic.Pointer[db.DB]
-	marks  marks
-	closed atomic.Bool
+	log      log.Log
+	info     log.Info
+	witness  *log.Witness
+	instance atomic.Pointer[log.ID]
+	value    atomic.Pointer[db.DB]
+	marks    marks
+	closed   atomic.Bool
 
 	mu     sync.Mutex // of the reading
 	reader *log.Reader
 	replay *replay
-	head   log.Head // how far replay reaches
 	counts ReaderStats
 }
 
@@ -34,20 +35,26 @@ type ReaderStats struct {
 	Transactions uint64 // in them
 }
 
-// OpenReadOnly opens the database behind l for reading, at what is proven now. ErrNoDatabase: there is none. l belongs to
-// the reader from the call on: it is closed by Close, or before OpenReadOnly returns an error. ctx bounds the opening only.
+// OpenReadOnly opens the database behind l for reading, at what is proven now. If nothing is proven yet, because its first owner
+// is only just beginning, it waits until ctx ends. ErrNoDatabase: there is none. l belongs to the reader from the call on: it is closed
+// by Close, or before OpenReadOnly returns an error. ctx bounds the opening only.
 func OpenReadOnly(ctx context.Context, l log.Log) (*Reader, error) {
-	r := &Reader{
-		log: l, info: l.Info(),
-		reader: log.NewReader(l, log.ReaderOptions{}),
-		replay: &replay{stage: db.NewStage(db.Empty())},
-	}
+	r := &Reader{log: l, info: l.Info(), witness: new(log.Witness), replay: &replay{stage: db.NewStage(db.Empty())}}
+	r.reader = log.NewReader(l, log.ReaderOptions{Witness: r.witness})
 	empty := db.Empty()
 	r.value.Store(&empty)
-	if _, err := r.Sync(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening %s read-only: %w", r.info.Location, err), r.Close(ctx))
+	for try := 0; ; try++ {
+		d, err := r.Sync(ctx)
+		if err == nil && d.BasisT() == 0 {
+			err = pause(ctx, backoff(try))
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("opening %s read-only: %w", r.info.Location, err), r.Close(ctx))
+		}
+		if d.BasisT() > 0 {
+			return r, nil
+		}
 	}
-	return r, nil
 }
 
 // DB is the value as of the last Sync. It never waits.
@@ -62,14 +69,11 @@ func (r *Reader) Sync(ctx context.Context) (db.DB, error) {
 	if r.closed.Load() {
 		return db.DB{}, ErrClosed
 	}
-	_, err := r.reader.Sync(ctx, func(o *log.Object) (err error) {
-		if err = r.replay.object(o); err != nil {
+	st, err := r.reader.Sync(ctx, func(o *log.Object) error {
+		if err := r.replay.object(o); err != nil {
 			return err
 		}
-		if r.head, err = r.head.Follow(o); err != nil {
-			return err
-		}
-		r.marks.passed(r.head)
+		r.marks.passed(log.HeadOf(o))
 		r.counts.Objects++
 		r.counts.Transactions += uint64(o.Count)
 		return nil
@@ -79,6 +83,7 @@ func (r *Reader) Sync(ctx context.Context) (db.DB, error) {
 	if err != nil {
 		return db.DB{}, err
 	}
+	r.instance.Store(&st.Root.Instance)
 	r.counts.Syncs++
 	return value, nil
 }

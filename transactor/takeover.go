@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/steledb/stele/datom"
@@ -69,24 +70,21 @@ func (x *Transactor) ownRoot(instance log.ID) func(context.Context) (*log.Root, 
 func (x *Transactor) begin(ctx context.Context, root *log.Root, each func(*log.Object) error) (head log.Head, err error) {
 	watched, alive, stop := x.watch(ctx)
 	defer stop()
-	found, err := log.Recover(watched, x.log, root, x.installed, func(o *log.Object) error {
-		alive()
-		return each(o)
-	})
+	found, err := log.Recover(watched, lively{x.log, alive}, root, x.installed, each)
 	if err != nil {
-		return head, fmt.Errorf("reading the log: %w", err)
+		return head, fmt.Errorf("reading the log: %w", timedOut(watched, err))
 	}
 	alive()
 	repairs, err := x.log.Adopt(watched, root.Instance, found.Head.Pos, found.Unfenced)
 	if err != nil {
-		return head, fmt.Errorf("adopting the log: %w", err)
+		return head, fmt.Errorf("adopting the log: %w", timedOut(watched, err))
 	}
 	for _, r := range repairs {
 		x.opt.Logger.Warn("repaired the log", "store", x.info.Location, "repair", r)
 	}
 	start, err := log.Encode(log.Header{
 		Lineage: root.Lineage, Claim: root.Claim, Epoch: root.Epoch, Kind: log.KindStart,
-		FirstT: found.Head.LastT + 1, Prev: found.Head.Pos, Fenced: x.fenced.Load(),
+		Format: root.Format, FirstT: found.Head.LastT + 1, Prev: found.Head.Pos, Fenced: x.fenced.Load(),
 	}, nil, false)
 	if err != nil {
 		return head, err
@@ -108,7 +106,24 @@ func (x *Transactor) put(ctx context.Context, o *log.Object, c log.Check) error 
 	if err := x.retry(ctx, func(ctx context.Context) error { return x.log.Append(ctx, c.Instance, o) }); err != nil {
 		return err
 	}
+	c = x.covering(c)
+	c.Keys = append(c.Keys, o.Key())
 	return x.retry(ctx, x.verify(c))
+}
+
+// covering is the check c that asserts as well that the newest object installed is still there: a store that lost it went back (L11).
+func (x *Transactor) covering(c log.Check) log.Check {
+	c.Keys = nil
+	if k := x.newest.Load(); k != nil && !mutant.Is("cover-nothing") {
+		c.Keys = append(make([]log.Key, 0, 2), *k)
+	}
+	return c
+}
+
+// install notes how far the chain reaches that value is made from.
+func (x *Transactor) install(head log.Head) {
+	x.installed = head
+	x.newest.Store(&head.Key)
 }
 
 // watch is the deadline of work that takes long and makes progress (P10): the context ends once alive has not been called for
@@ -117,6 +132,40 @@ func (x *Transactor) watch(parent context.Context) (ctx context.Context, alive, 
 	ctx, cancel := context.WithCancelCause(parent)
 	t := time.AfterFunc(x.opt.StoreTimeout, func() { cancel(errStoreTimeout) })
 	return ctx, func() { t.Reset(x.opt.StoreTimeout) }, func() { t.Stop(); cancel(nil) }
+}
+
+// lively is a log that tells of everything that it reads.
+type lively struct {
+	log.Log
+	alive func()
+}
+
+func (l lively) Root(ctx context.Context) (*log.Root, error) {
+	defer l.alive()
+	return l.Log.Root(ctx)
+}
+
+func (l lively) Get(ctx context.Context, inst log.ID, k log.Key) (*log.Object, error) {
+	defer l.alive()
+	return l.Log.Get(ctx, inst, k)
+}
+
+func (l lively) List(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[log.Key, error] {
+	return telling(l.Log.List(ctx, inst, after), l.alive)
+}
+
+func (l lively) Read(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[*log.Object, error] {
+	return telling(l.Log.Read(ctx, inst, after), l.alive)
+}
+
+func telling[T any](seq iter.Seq2[T, error], alive func()) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for v, err := range seq {
+			if alive(); !yield(v, err) {
+				return
+			}
+		}
+	}
 }
 
 // verify is one fence.
@@ -134,30 +183,44 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 	x.opt.Logger.Warn("the epoch has failed; taking the next one", "store", x.info.Location, "epoch", e.root.Epoch, "cause", cause)
 	x.stats.takeovers.Add(1)
 	err := cause
+	var outage time.Time // since when the store has been out of reach
 	for try := 0; ; try++ {
-		if x.ctx.Err() != nil {
+		switch {
+		case x.ctx.Err() != nil:
 			return nil, left, rest, context.Cause(x.ctx)
-		}
-		if mustEnd(err) {
+		case mustEnd(err):
 			return nil, left, rest, err
-		}
-		if x.barren++; x.barren > x.opt.MaxEpochs {
-			return nil, left, rest, fmt.Errorf("%d epochs in a row ended without a commit: %w", x.opt.MaxEpochs, err)
-		}
-		if try > 0 && pause(x.ctx, backoff(try)) != nil {
+		case try+x.barren > 0 && pause(x.ctx, backoff(max(try, x.barren))) != nil:
 			continue
 		}
+		read, full := x.ownRoot(e.root.Instance), x.barren >= x.opt.MaxEpochs
 		var root *log.Root
-		root, err = x.acquire(x.ctx, x.ownRoot(e.root.Instance))
+		if full {
+			err = x.retry(x.ctx, func(ctx context.Context) error { _, err := read(ctx); return err })
+		} else {
+			var now *log.Root
+			if now, err = x.acquire(x.ctx, read); err == nil {
+				root = now
+			}
+		}
 		switch {
 		case errors.Is(err, ErrDeposed):
-			left, rest = x.deposed(left, rest, err)
+			left, rest = x.deposed(e, left, rest, err)
 			return nil, left, rest, err
 		case errors.Is(err, ErrDeleted):
 			return nil, left, rest, err
+		case full:
+			return nil, left, rest, fmt.Errorf("%d epochs in a row ended without an answer to anybody: %w", x.opt.MaxEpochs, cause)
+		case err != nil && outage.IsZero():
+			outage = time.Now()
+			continue
+		case err != nil && time.Since(outage) > x.opt.MaxOutage:
+			return nil, left, rest, fmt.Errorf("the store has been out of reach for %v: %w", x.opt.MaxOutage, err)
 		case err != nil:
 			continue
 		}
+		outage = time.Time{}
+		x.barren++
 		landed := make(map[log.Hash]bool)
 		var head log.Head
 		head, err = x.begin(x.ctx, root, func(o *log.Object) error {
@@ -165,14 +228,18 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 			return nil
 		})
 		if err != nil {
+			cause = err
 			continue
 		}
 		left = x.deliverLanded(left, landed)
-		again, err := x.settle(left, rest, cause)
+		if at := x.DB().BasisT(); at != head.LastT {
+			return nil, left, rest, fmt.Errorf("%w: the log reaches t = %d, and what this owner wrote of it t = %d", log.ErrRolledBack, head.LastT, at)
+		}
+		again, err := x.settle(left, rest)
 		if err != nil {
 			return nil, left, rest, err
 		}
-		x.installed = head
+		x.install(head)
 		e.stage.Reset(x.DB())
 		next := x.newEpoch(root, head, x.DB(), e.stage)
 		x.enter(next)
@@ -182,33 +249,45 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 
 // mustEnd reports whether an epoch that failed so is the last: the store went back or is damaged (L11), or its handle is used up (fs).
 func mustEnd(err error) bool {
-	return errors.Is(err, log.ErrRolledBack) || errors.Is(err, log.ErrCorrupt) || errors.Is(err, log.ErrFailed) || errors.Is(err, log.ErrClosed)
+	return errors.Is(err, ErrFunctionStuck) || errors.Is(err, log.ErrRolledBack) || errors.Is(err, log.ErrCorrupt) || errors.Is(err, log.ErrFailed) || errors.Is(err, log.ErrClosed)
 }
 
 // deliverLanded installs and answers the batches whose objects are on the chain, which is now fenced, and returns those that are not.
-// Batches link to one another, so the ones that landed come first.
+// Batches link to one another, so the ones that landed come first; refusals between them were judged against exactly the
+// chain before the next that landed, and are answered as well.
 func (x *Transactor) deliverLanded(left []*batch, landed map[log.Hash]bool) []*batch {
-	for len(left) > 0 && left[0].obj != nil && (landed[left[0].obj.Hash()] || mutant.Is("landed-unseen") && left[0].sent) {
-		x.deliver(left[0])
-		left = left[1:]
+	n := 0
+	for i, b := range left {
+		if b.obj != nil && (landed[b.obj.Hash()] || mutant.Is("landed-unseen") && b.sent) {
+			n = i + 1
+		} else if mutant.Is("refusals-hide") {
+			break
+		}
 	}
-	return left
+	for _, b := range left[:n] {
+		x.deliver(b)
+	}
+	return left[n:]
 }
 
-// settle answers the transactions of the lowest object that did not land with its error, and returns all that are to be
+// settle answers the transactions of the lowest object that did not land, if it was its append that failed, and returns all that are to be
 // judged again. What is not on the fenced chain is dead, however late it lands.
-func (x *Transactor) settle(left []*batch, rest []*Future, cause error) (again []*Future, err error) {
-	for i, b := range left {
-		lost := i == 0 && b.sent
-		if lost && isClosed(b.done) {
-			if b.appendErr == nil {
-				return nil, fmt.Errorf("%w: object %s was durable and is not in the log", log.ErrRolledBack, b.obj.Pos())
+func (x *Transactor) settle(left []*batch, rest []*Future) (again []*Future, err error) {
+	lowest := true
+	for _, b := range left {
+		var lost error
+		if lowest && len(b.txs) > 0 {
+			lowest = false
+			lost = b.encodeErr
+			if b.sent && isClosed(b.done) {
+				if lost = b.appendErr; lost == nil {
+					return nil, fmt.Errorf("%w: object %s was durable and is not in the log", log.ErrRolledBack, b.obj.Pos())
+				}
 			}
-			cause = b.appendErr
 		}
 		for _, f := range b.judged {
-			if lost && f.judged == staged || mutant.Is("fail-everybody") {
-				x.fail(f, &CommitError{Err: cause})
+			if lost != nil && f.judged == staged || mutant.Is("fail-everybody") {
+				x.fail(f, &CommitError{Err: lost})
 			} else {
 				again = append(again, f)
 			}
@@ -231,17 +310,20 @@ func (x *Transactor) fail(f *Future, err error) {
 // deposed answers, from the new owner's chain, what was sent before it took over: what is on it is committed, the rest is not
 // and never will be. It returns what could not be learned, because the store is out of reach or the new owner's epoch has
 // no start yet.
-func (x *Transactor) deposed(left []*batch, rest []*Future, cause error) ([]*batch, []*Future) {
+func (x *Transactor) deposed(e *epoch, left []*batch, rest []*Future, cause error) ([]*batch, []*Future) {
 	ctx, cancel := context.WithTimeoutCause(x.ctx, x.opt.StoreTimeout, errStoreTimeout)
 	defer cancel()
 	landed := make(map[log.Hash]bool)
-	r := log.NewReader(x.log, log.ReaderOptions{From: x.installed, Witness: x.witness})
+	r := log.NewReader(x.log, log.ReaderOptions{From: x.installed, Instance: e.root.Instance, Witness: x.witness, Buffer: 64 << 10})
 	for try := 0; ; try++ {
 		st, err := r.Sync(ctx, func(o *log.Object) error {
+			if o.Epoch > e.root.Epoch {
+				return errEnough // what landed of this owner's objects lies before the next one's start
+			}
 			landed[o.Hash()] = o.Kind == log.KindBatch
 			return nil
 		})
-		if err == nil && !st.Waiting {
+		if errors.Is(err, errEnough) || err == nil && !st.Waiting {
 			break
 		}
 		if err != nil && mustEnd(err) || pause(ctx, backoff(try)) != nil {
@@ -263,7 +345,7 @@ func (x *Transactor) deposed(left []*batch, rest []*Future, cause error) ([]*bat
 
 // enter makes e the epoch at work.
 func (x *Transactor) enter(e *epoch) {
-	old := x.term.Swap(&term{check: e.check, fail: e.fail, over: make(chan struct{})})
+	old := x.term.Swap(&term{check: e.check, fail: e.fail, wait: e.stage.Wait, over: make(chan struct{})})
 	if old != nil {
 		close(old.over)
 	}

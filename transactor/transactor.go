@@ -23,10 +23,11 @@ type Transactor struct {
 	queue *queue
 	stats *recorder
 
-	value  atomic.Pointer[db.DB] // what DB shows: installed, so durable and fenced
-	fenced atomic.Uint64         // the last t that was acknowledged
-	term   atomic.Pointer[term]  // the epoch at work
-	marks  marks                 // places on the chain
+	value  atomic.Pointer[db.DB]   // what DB shows: installed, so durable and fenced
+	fenced atomic.Uint64           // the last t that was acknowledged
+	term   atomic.Pointer[term]    // the epoch at work
+	newest atomic.Pointer[log.Key] // of the objects installed
+	marks  marks                   // places on the chain
 
 	// Of the run loop and what works for it.
 	installed log.Head        // the object up to which value reaches
@@ -39,15 +40,15 @@ type Transactor struct {
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup // flights
 
-	ended     chan struct{} // everybody is answered and the store is closed
-	endErr    error         // why, if not by Close
-	closeOnce sync.Once
+	ended  chan struct{} // everybody is answered and the store is closed
+	endErr error         // why, if not by Close
 }
 
 // term is what Sync needs to know of an epoch.
 type term struct {
 	check log.Check
 	fail  func(error)
+	wait  func()        // until nothing is merged in the background
 	over  chan struct{} // closed when another term has begun
 }
 
@@ -107,11 +108,11 @@ func (x *Transactor) DB() db.DB { return *x.value.Load() }
 func (x *Transactor) Sync(ctx context.Context) (db.DB, error) {
 	for {
 		t := x.term.Load()
-		err := x.retry(ctx, x.verify(t.check))
+		err := x.retry(ctx, x.verify(x.covering(t.check)))
 		switch {
 		case err == nil:
 			return x.DB(), nil
-		case !errors.Is(err, log.ErrNotOwner) && !errors.Is(err, log.ErrClosed):
+		case !final(err):
 			return db.DB{}, fmt.Errorf("sync: %w", err)
 		}
 		// Either this transactor is taking over from itself, or somebody else has.
@@ -178,8 +179,9 @@ func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
 	}
 	x.queue.close(because(ErrClosed, cause))
 	for _, b := range left {
+		unknown := b.sent && (!isClosed(b.done) || b.maybe)
 		for _, f := range b.judged {
-			x.abandon(f, b.sent && f.judged == staged, cause)
+			x.abandon(f, unknown && f.judged == staged, cause)
 		}
 	}
 	for _, f := range rest {
@@ -189,14 +191,24 @@ func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
 		x.abandon(f, false, cause)
 	}
 	x.cancel(because(ErrClosed, cause))
-	x.work.Wait()
-	errs := []error{cause}
-	if x.unlock != nil {
-		errs = append(errs, x.unlock())
+	closed := make(chan error, 1)
+	go func() { closed <- x.release() }()
+	patience := time.NewTimer(x.opt.StoreTimeout)
+	defer patience.Stop()
+	select {
+	case err := <-closed:
+		x.endErr = errors.Join(cause, err)
+	case <-patience.C: // the store goes on by itself, if it ever does
+		x.endErr = errors.Join(cause, fmt.Errorf("closing the store: %w", errStoreTimeout))
 	}
-	errs = append(errs, x.log.Close())
-	x.endErr = errors.Join(errs...)
 	close(x.ended)
+}
+
+// release gives the database back, once nothing works on it any more.
+func (x *Transactor) release() error {
+	x.work.Wait()
+	x.term.Load().wait()
+	return errors.Join(x.unlock(), x.log.Close())
 }
 
 // abandon answers a transaction that the transactor ends without.

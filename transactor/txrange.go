@@ -3,6 +3,7 @@ package transactor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"sort"
 	"sync"
@@ -14,54 +15,70 @@ import (
 // TxRange yields the committed transactions with from <= t < to, in order, from the log; to = 0 means up to what DB shows
 // now. It reads what the range spans and little more, in bounded memory, and disturbs nobody. An error ends it.
 func (x *Transactor) TxRange(ctx context.Context, from, to uint64) iter.Seq2[*datom.Tx, error] {
-	return txRange(ctx, x.log, &x.marks, x.DB().BasisT(), from, to)
+	return txRange(ctx, x.log, x.witness, x.term.Load().check.Instance, &x.marks, x.DB().BasisT(), from, to)
 }
 
 // TxRange yields the transactions with from <= t < to, in order, from the log; to = 0 means up to what DB shows now. See
 // [Transactor.TxRange].
 func (r *Reader) TxRange(ctx context.Context, from, to uint64) iter.Seq2[*datom.Tx, error] {
-	return txRange(ctx, r.log, &r.marks, r.DB().BasisT(), from, to)
+	return txRange(ctx, r.log, r.witness, *r.instance.Load(), &r.marks, r.DB().BasisT(), from, to)
 }
 
 // rangeBuffer is how many bytes of objects are read ahead of a range's consumer.
 const rangeBuffer = 1 << 20
 
-func txRange(ctx context.Context, l log.Log, m *marks, basis, from, to uint64) iter.Seq2[*datom.Tx, error] {
+func txRange(ctx context.Context, l log.Log, w *log.Witness, inst log.ID, m *marks, basis, from, to uint64) iter.Seq2[*datom.Tx, error] {
 	if to == 0 || to > basis+1 {
 		to = basis + 1
 	}
+	from = max(from, 1)
 	return func(yield func(*datom.Tx, error) bool) {
-		if from >= to {
-			return
-		}
-		stop := errors.New("enough")
 		var txs []*datom.Tx
-		r := log.NewReader(l, log.ReaderOptions{From: m.before(from), Buffer: rangeBuffer})
-		_, err := r.Sync(ctx, func(o *log.Object) (err error) {
+		stopped := false
+		each := func(o *log.Object) (err error) {
 			if o.Kind == log.KindBatch && o.LastT() < from {
 				return nil
-			}
-			if o.FirstT >= to {
-				return stop
 			}
 			if txs, err = o.AppendTxs(txs[:0]); err != nil {
 				return err
 			}
 			for _, t := range txs {
-				if t.T >= from && t.T < to && !yield(t, nil) {
-					return stop
+				if t.T < from || t.T >= to {
+					continue
 				}
+				if !yield(t, nil) {
+					stopped = true
+					return errEnough
+				}
+				from = t.T + 1
 			}
-			if o.LastT()+1 >= to {
-				return stop
+			if from >= to {
+				return errEnough
 			}
 			return nil
-		})
-		if err != nil && !errors.Is(err, stop) {
-			yield(nil, err)
+		}
+		r := log.NewReader(l, log.ReaderOptions{From: m.before(from), Instance: inst, Witness: w, Buffer: rangeBuffer})
+		for try := 0; from < to && !stopped; try++ {
+			st, err := r.Sync(ctx, each)
+			switch {
+			case errors.Is(err, errEnough):
+			case err != nil:
+				yield(nil, err)
+				return
+			case !st.Waiting && from < to:
+				yield(nil, fmt.Errorf("%w: t = %d to %d are not in it", log.ErrRolledBack, from, to-1))
+				return
+			case st.Waiting: // a new owner has taken over and not yet begun: what is in the log is known once it has
+				if err := pause(ctx, backoff(try)); err != nil {
+					yield(nil, err)
+					return
+				}
+			}
 		}
 	}
 }
+
+var errEnough = errors.New("enough")
 
 // marks remembers places on the chain, one every so many transactions or objects, so that a range is found without reading
 // what lies before it.
@@ -73,6 +90,13 @@ type marks struct {
 
 // markEvery is how many objects lie between two marks.
 const markEvery = 256
+
+// reset forgets everything.
+func (m *marks) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heads, m.skipped = nil, 0
+}
 
 // passed is told of every object that is proven to be on the chain, in order.
 func (m *marks) passed(h log.Head) {

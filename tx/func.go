@@ -2,7 +2,9 @@ package tx
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
@@ -76,13 +78,9 @@ func (x *expansion) form(f Form, pos Pos, depth int) {
 	}
 }
 
-func (x *expansion) call(fn Func, args []any) (d Data, err error) {
-	defer contain(&err)
-	ctx := x.p.env.context()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return fn(ctx, x.before, natural(args))
+func (x *expansion) call(fn Func, args []any) (Data, error) {
+	before := x.before
+	return bounded(x.p.env, func(ctx context.Context) (Data, error) { return fn(ctx, before, natural(args)) })
 }
 
 // natural is the arguments as a function gets them: none is Untyped.
@@ -94,11 +92,57 @@ func natural(args []any) []any {
 	return out
 }
 
-// contain makes an error of a panic.
-func contain(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("panic: %v", r)
+// ErrStuck is the cause of a refusal because a function or predicate neither returned in time nor heeded its context. Its goroutine
+// is left behind: it can be waited for no longer.
+var ErrStuck = errors.New("it did not return, although its context has ended")
+
+// grace is how long a function may take to return once its context has ended.
+const grace = time.Second
+
+// bounded calls a function of the user's: a panic is an error, and so is taking longer than Env.Timeout (P9).
+func bounded[T any](env *Env, fn func(context.Context) (T, error)) (v T, err error) {
+	ctx := env.context()
+	if err := ctx.Err(); err != nil {
+		return v, err
 	}
+	if env.Timeout <= 0 {
+		return contained(ctx, fn)
+	}
+	ctx, cancel := context.WithTimeout(ctx, env.Timeout)
+	defer cancel()
+	type outcome struct {
+		v   T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := contained(ctx, fn)
+		done <- outcome{v, err}
+	}()
+	var late <-chan time.Time
+	for ended := ctx.Done(); ; {
+		select {
+		case o := <-done:
+			return o.v, o.err
+		case <-ended:
+			ended = nil
+			t := time.NewTimer(grace)
+			defer t.Stop()
+			late = t.C
+		case <-late:
+			return v, ErrStuck
+		}
+	}
+}
+
+// contained makes an error of a panic.
+func contained[T any](ctx context.Context, fn func(context.Context) (T, error)) (v T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return fn(ctx)
 }
 
 func (e *Env) context() context.Context {

@@ -2,6 +2,7 @@ package tx
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,9 +35,9 @@ func (p *Preparer) attrPreds() {
 	}
 }
 
-func (p *Preparer) testAttr(pred AttrPred, v datom.Value) (err error) {
-	defer contain(&err)
-	return pred(p.env.context(), v)
+func (p *Preparer) testAttr(pred AttrPred, v datom.Value) error {
+	_, err := bounded(p.env, func(ctx context.Context) (struct{}, error) { return struct{}{}, pred(ctx, v) })
+	return err
 }
 
 func (p *Preparer) unregistered(ph phase, pos int32, attr, of string, name datom.Symbol) {
@@ -87,9 +88,9 @@ func (p *Preparer) ensure(instant int64) {
 	}
 }
 
-func (p *Preparer) testEntity(pred EntityPred, after db.DB, e datom.ID) (err error) {
-	defer contain(&err)
-	return pred(p.env.context(), after, e)
+func (p *Preparer) testEntity(pred EntityPred, after db.DB, e datom.ID) error {
+	_, err := bounded(p.env, func(ctx context.Context) (struct{}, error) { return struct{}{}, pred(ctx, after, e) })
+	return err
 }
 
 // spec is what an entity spec, as it was before the transaction, asks for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
@@ -13,6 +14,8 @@ import (
 type Env struct {
 	// Context is handed to functions and predicates; once it ends, expansion stops. nil is context.Background().
 	Context context.Context
+	// Timeout bounds one call of a function or predicate, whose context ends then; 0 is no bound. See [ErrStuck].
+	Timeout time.Duration
 	// Now is the transactor's clock, in milliseconds since 1970.
 	Now int64
 	// Functions are the transaction functions, by the keyword that calls them.

@@ -37,7 +37,7 @@ func Run(t *testing.T, table []Mutation) {
 	}
 	checked := make(map[string]bool)
 	for _, m := range table {
-		t.Run(m.Name, func(t *testing.T) {
+		t.Run(m.Name+"/"+m.Run, func(t *testing.T) {
 			if !checked[m.Run] {
 				checked[m.Run] = true
 				out, err := run("", m.Run)
