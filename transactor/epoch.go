@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -145,8 +146,9 @@ func (e *epoch) prepare() *batch {
 			case <-e.failed:
 				return b
 			}
-		case inFlight > 0 && !b.gathered && e.gather():
+		case inFlight > 0 && !b.gathered:
 			b.gathered = true
+			e.gather()
 		default:
 			e.dispatch(b)
 			b = newBatch(e.last, x.opt.MaxBatch)
@@ -155,11 +157,12 @@ func (e *epoch) prepare() *batch {
 }
 
 // gather waits a small fraction of the recent flush time for more transactions, so that many callers who wake at once are
-// not shredded into tiny objects. It reports false where that is not worth a timer.
-func (e *epoch) gather() bool {
+// not shredded into tiny objects. Where that is not worth a timer it lets those run who are ready to.
+func (e *epoch) gather() {
 	d := e.x.stats.recentFlush() / gatherFraction
 	if d < shortestGather {
-		return false
+		runtime.Gosched()
+		return
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -168,7 +171,6 @@ func (e *epoch) gather() bool {
 	case <-e.flights.freed:
 	case <-e.failed:
 	}
-	return true
 }
 
 const (
