@@ -372,13 +372,19 @@ func TestReadersBesideTheWriter(t *testing.T) {
 	const entities, rounds = 50, 400
 	// After round r, entity 6000+i has x = 1000*k+i where k is the last round in which it was changed, i = k mod entities; and a ref to 6000.
 	first := s.BasisT()
-	var done atomic.Bool
-	var passes atomic.Int64
+	pass, done := make(chan struct{}), make(chan struct{}) // the writer takes two passes of readers a round
 	var wg sync.WaitGroup
+	failed := make(chan struct{})
+	var fail sync.Once
 	for range 16 {
 		wg.Go(func() {
+			defer func() {
+				if t.Failed() {
+					fail.Do(func() { close(failed) })
+				}
+			}()
 			old := *newest.Load()
-			for !done.Load() {
+			for {
 				for _, d := range []DB{*newest.Load(), old} {
 					rounds := int(d.BasisT() - first)
 					n := 0
@@ -408,14 +414,28 @@ func TestReadersBesideTheWriter(t *testing.T) {
 						return
 					}
 				}
-				passes.Add(1)
+				select {
+				case pass <- struct{}{}:
+				case <-done:
+					return
+				}
 				if rand.IntN(20) == 0 {
 					old = *newest.Load()
 				}
 			}
 		})
 	}
-	for r := 0; r < rounds || passes.Load() < 1600 && !t.Failed(); r++ {
+	for r := range rounds {
+		for range 2 {
+			select {
+			case <-pass:
+			case <-failed:
+				close(done)
+				wg.Wait()
+				s.Wait()
+				return
+			}
+		}
 		s.do(func(b *txBuilder) {
 			i := r % entities
 			e := datom.ID(6000 + i)
@@ -441,7 +461,7 @@ func TestReadersBesideTheWriter(t *testing.T) {
 		}
 	}
 	publish()
-	done.Store(true)
+	close(done)
 	wg.Wait()
 	s.Wait()
 }
