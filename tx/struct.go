@@ -130,7 +130,8 @@ func Read[T any](d db.DB, e any) (T, error) {
 func ReadInto[T any](d db.DB, e any, dst *T) error { return new(Mapper).ReadInto(d, e, dst) }
 
 // SchemaOf is the attributes that a struct type is mapped to, and those of the structs within it, as transaction data. Transacting it
-// again changes nothing; it does not undo what a tag no longer says. Built-in attributes are left out.
+// again changes nothing; it does not undo what a tag no longer says. Built-in attributes are left out. What tags cannot say, such as a composite
+// tuple or a predicate, is added as a map form.
 func SchemaOf[T any]() (Data, error) { return new(Mapper).Schema(reflect.TypeFor[T]()) }
 
 // Struct is like the function.

@@ -271,6 +271,27 @@ func elemCodec(t reflect.Type, tags fieldTags) (codec, error) {
 	return scalarCodec(t, tags)
 }
 
+// flag is the option that is written as one word, or nil.
+func (t *fieldTags) flag(name string) *bool {
+	switch name {
+	case "id":
+		return &t.id
+	case "tuple":
+		return &t.tuple
+	case "omitempty":
+		return &t.omitempty
+	case "truncate":
+		return &t.truncate
+	case "index":
+		return &t.index
+	case "component":
+		return &t.component
+	case "nohistory":
+		return &t.nohistory
+	}
+	return nil
+}
+
 // parseTags reads the options of a tag; some says that there are any.
 func parseTags(opts string, some bool) (t fieldTags, err error) {
 	if !some {
@@ -278,8 +299,7 @@ func parseTags(opts string, some bool) (t fieldTags, err error) {
 	}
 	for o := range strings.SplitSeq(opts, ",") {
 		key, val, hasVal := strings.Cut(o, "=")
-		flag := map[string]*bool{"id": &t.id, "tuple": &t.tuple, "omitempty": &t.omitempty, "truncate": &t.truncate, "index": &t.index,
-			"component": &t.component, "nohistory": &t.nohistory}[key]
+		flag := t.flag(key)
 		switch {
 		case flag != nil && !hasVal:
 			*flag = true
