@@ -92,6 +92,8 @@ func baseSchema() (d tx.Data) {
 	add("e/code", "keyword", unique, value, card, many)
 	add("e/alias", "string", unique, identity, card, many)
 	add("e/owner", "ref", unique, identity)
+	add("e/ids", "string", unique, identity, card, many)
+	add("e/owners", "ref", unique, identity, card, many)
 	add("e/n", "long")
 	add("e/s", "string")
 	add("e/ok", "boolean")
@@ -131,7 +133,20 @@ func pickOf[X any](m *model, xs ...X) X { return xs[m.pick(len(xs))] }
 func (m *model) transaction() (d tx.Data) {
 	m.txs++
 	alter := m.one(8)
-	for range 1 + m.pick(4) {
+	n := 1 + m.pick(4)
+	if m.one(4) {
+		return m.identities()
+	}
+	if m.pick(3) > 0 { // so that tempids are entities: nothing is retracted
+		defer func() {
+			for _, name := range []string{"a", "b", "c", "d"} {
+				if strings.Contains(fmt.Sprintf("%q", d), strconv.Quote(name)) {
+					d = append(d, tx.Retract(name, "e/num", 99))
+				}
+			}
+		}()
+	}
+	for range n {
 		switch {
 		case alter && m.pick(3) > 0:
 			d = append(d, m.alteration())
@@ -163,7 +178,7 @@ func (m *model) form() tx.Form {
 		return tx.RetractEntity(e)
 	case 7:
 		a := m.attr()
-		for range 4 {
+		for range 2 {
 			if a.many {
 				a = m.attr()
 			}
@@ -184,6 +199,54 @@ func (m *model) form() tx.Form {
 	default:
 		return m.mapForm(0)
 	}
+}
+
+// identities is a transaction in which many tempids are said to be one another, through one another.
+func (m *model) identities() (d tx.Data) {
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	names = names[:2+m.pick(7)]
+	ref := func() any {
+		if len(m.known) > 0 && m.one(12) {
+			return pickOf(m, m.known...)
+		}
+		return pickOf(m, names...)
+	}
+	used := map[any]bool{}
+	add := func(e any, a datom.Keyword, v any) {
+		if m.one(25) {
+			d = append(d, tx.Retract(e, a, v))
+		} else {
+			d = append(d, tx.Add(e, a, v))
+		}
+		used[e] = true
+	}
+	for range 2 + m.pick(12) {
+		e := any(pickOf(m, names...))
+		if m.one(30) {
+			e = theTx
+		}
+		switch m.pick(9) {
+		case 0, 1:
+			add(e, "e/ids", pickOf(m, "v0", "v1", "v2", "v3", "v4", "v5"))
+		case 2, 3, 4, 5:
+			add(e, "e/owners", ref())
+		case 6:
+			add(e, "e/a", pickOf(m, "v0", "v1"))
+			add(e, "e/d", ref())
+		case 7:
+			add(e, "e/rt", []any{ref(), m.pick(2)})
+		default:
+			if l, ok := m.lookup(0).(tx.Lookup); ok {
+				add(e, l.Attr, l.Value)
+			}
+		}
+	}
+	for _, name := range names {
+		if !used[name] {
+			d = append(d, tx.Retract(name, "e/num", 99))
+		}
+	}
+	return d
 }
 
 // shown is a stored value as a user would write it.

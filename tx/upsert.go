@@ -410,11 +410,15 @@ func (p *Preparer) clash(a, b *class) {
 		other := a
 		if a.tx {
 			other = b
+		} else {
+			p.changed(a.deps)
 		}
-		if a.tx = true; !other.retract {
-			a.id = p.txID
-			return
+		if other.retract {
+			a.more = append(a.more, other.id)
+			p.up.clash = true
 		}
+		a.tx, a.id = true, p.txID
+		return
 	}
 	a.more = append(a.more, b.id)
 	p.up.clash = true
