@@ -2,6 +2,7 @@ package tx
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"net/url"
@@ -554,6 +555,34 @@ func TestReadingWhatDoesNotFit(t *testing.T) {
 		A []int `stele:"x/many"`
 	})); err == nil || !strings.Contains(err.Error(), "more than 1 values") {
 		t.Error(err)
+	}
+}
+
+// A chain of entities is read as far as the limit says; without end is refused by it.
+func TestReadingDeepStructs(t *testing.T) {
+	d := newDB(t, attribute("x/next", "ref", nil), attribute("x/long", "long", nil))
+	var forms []Form
+	for i := range 64 {
+		forms = append(forms, Map{"db/id": fmt.Sprint("n", i), "x/next": fmt.Sprint("n", i+1)})
+	}
+	r := with(t, d, append(forms, Map{"db/id": "n64", "x/long": 1})...)
+	type link struct {
+		Next *link `stele:"x/next"`
+	}
+	id, _ := r.Tempids.Get("n0")
+	if _, err := Read[link](r.DBAfter, id); err == nil || !strings.Contains(err.Error(), "lies more than 64 deep") {
+		t.Error(err)
+	}
+	var l link
+	if err := (&Mapper{Limits: Limits{Depth: 65}}).ReadInto(r.DBAfter, id, &l); err != nil {
+		t.Error(err)
+	}
+	n := 0
+	for x := &l; x != nil; x = x.Next {
+		n++
+	}
+	if n != 65 {
+		t.Errorf("%d links", n)
 	}
 }
 
