@@ -386,6 +386,10 @@ func TestStructsThatAreRefused(t *testing.T) {
 			t.Errorf("\nexpected %s\ngot      %v (%v)", want, err, m)
 		}
 	}
+	// The zero time is no value in any time zone.
+	if m, err := Struct(person{Email: "a", audit: audit{time.Time{}.In(time.FixedZone("x", 3600))}}); err != nil || len(m) != 1 {
+		t.Error(m, err)
+	}
 	// A long chain is no loop, but too deep all the same, unless the limit says otherwise.
 	chain := &cyclic{Name: "end"}
 	for range 64 {
