@@ -232,6 +232,9 @@ func (m *model) identities() (d tx.Data) {
 			add(e, "e/owners", ref())
 		case 6:
 			add(e, "e/a", pickOf(m, "v0", "v1"))
+			if m.one(3) {
+				e = pickOf(m, names...)
+			}
 			add(e, "e/d", ref())
 		case 7:
 			add(e, "e/rt", []any{ref(), m.pick(2)})
