@@ -148,9 +148,6 @@ func (m *Mapper) Struct(v any) (Map, error) {
 		return nil, err
 	}
 	w := structWriter{lim: m.Limits.orDefault()}
-	if pv := reflect.ValueOf(v); pv.Kind() == reflect.Pointer {
-		w.path = append(w.path, pointee{pv.Pointer(), p.typ})
-	}
 	return w.form(p, rv)
 }
 

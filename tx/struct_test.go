@@ -169,6 +169,9 @@ func TestSchemaOfStruct(t *testing.T) {
 		A     string        `stele:"f/a,unique=value,nohistory"`
 		B     int           `stele:"f/b,index"`
 	}
+	if s, err := SchemaOf[flags](); err != nil || len(s) != 2 {
+		t.Errorf("%v, %v: built-in attributes are there already", s, err)
+	}
 	d = schemaDB[flags](t)
 	a, b := d.Schema().AttrByIdent("f/a"), d.Schema().AttrByIdent("f/b")
 	if a.Unique != db.UniqueValue || !a.NoHistory || a.Indexed || !b.Indexed || b.NoHistory {
@@ -231,6 +234,15 @@ func TestStructsThatAreRefused(t *testing.T) {
 	slice := cyclic{Name: "a", Kids: make([]cyclic, 1)}
 	slice.Kids[0].Kids = slice.Kids
 	type single struct{ V string }
+	type hides struct{ A, b int }
+	type named struct {
+		A int
+		B int `stele:"x/b"`
+	}
+	type mistyped struct {
+		A int
+		B int `stele:",type=uri"`
+	}
 	type inner struct {
 		V string `stele:"i/v,omitempty"`
 	}
@@ -363,6 +375,18 @@ func TestStructsThatAreRefused(t *testing.T) {
 		"field A, attribute :x/a: a tuple has 2 to 8 elements, and tx.single has 1": struct {
 			A single `stele:"x/a,tuple"`
 		}{},
+		"the field b of the tuple tx.hides is unexported or embedded": struct {
+			A hides `stele:"x/a,tuple"`
+		}{},
+		"the types of a tuple's elements are said by the tags on its own fields": struct {
+			A point `stele:"x/a,tuple,type=long"`
+		}{},
+		"element B: the tag on an element says type= or truncate": struct {
+			A named `stele:"x/a,tuple"`
+		}{},
+		"element B: a int cannot be a :db.type/uri": struct {
+			A mistyped `stele:"x/a,tuple"`
+		}{},
 		"field A, attribute :x/_a: a struct has no reverse attributes": struct {
 			A []inner `stele:"x/_a"`
 		}{},
@@ -448,7 +472,7 @@ func TestReadingWhatDoesNotFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := with(t, d, Map{"db/id": "a", "x/name": "a", "x/long": int64(-1), "x/many": []any{int64(1), int64(300)}, "x/big": new(big.Int).Lsh(big.NewInt(1), 64),
+	r := with(t, d, Map{"db/id": "a", "x/name": "a", "x/long": int64(-1), "x/many": []any{int64(1), int64(300), int64(70000)}, "x/big": new(big.Int).Lsh(big.NewInt(1), 64),
 		"x/double": 0.1, "x/ref": "b", "x/uri": uri, "x/pair": []any{nil, "s"}}, Map{"db/id": "b", "x/ref": "a"})
 	d = r.DBAfter
 	id, _ := r.Tempids.Get("a")
@@ -483,6 +507,9 @@ func TestReadingWhatDoesNotFit(t *testing.T) {
 		}),
 		"300 is out of the range of int8": new(struct {
 			A []int8 `stele:"x/many"`
+		}),
+		"70000 is out of the range of uint16": new(struct {
+			A []uint16 `stele:"x/many"`
 		}),
 		"it is a long, and the field a bytes": new(struct {
 			A []tiny `stele:"x/many"`
