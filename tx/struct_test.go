@@ -377,7 +377,7 @@ func TestStructsThatAreRefused(t *testing.T) {
 		}{},
 		"the field b of the tuple tx.hides is unexported or embedded": struct {
 			A hides `stele:"x/a,tuple"`
-		}{},
+		}{hides{A: 1, b: 2}},
 		"the types of a tuple's elements are said by the tags on its own fields": struct {
 			A point `stele:"x/a,tuple,type=long"`
 		}{},
