@@ -101,6 +101,39 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 }
 
+// BenchmarkLarge measures what a datom costs in a large transaction, which must not be more than in a small one.
+func BenchmarkLarge(b *testing.B) {
+	w := newBenchWorld(b, 100)
+	for _, n := range []int{1000, 10_000, 100_000} {
+		var d Data
+		for range n / 2 {
+			d = append(d, Map{"p/id": w.fresh(), "p/name": "somebody", "order/lines": Map{"line/n": w.count()}})
+		}
+		datoms := n / 2 * 4
+		b.Run(fmt.Sprintf("%d/compile", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Compile(w.st.Schema(), d, Limits{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(datoms), "ns/datom")
+		})
+		r, err := Compile(w.st.Schema(), d, Limits{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("%d/prepare", n), func(b *testing.B) {
+			for b.Loop() {
+				p, err := w.prep.Prepare(w.st, r, w.env)
+				if err != nil || len(p.Tx.Datoms) != datoms+1 {
+					b.Fatal(len(p.Tx.Datoms), err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(datoms), "ns/datom")
+		})
+	}
+}
+
 type benchWorld struct {
 	st    *db.Stage
 	db    db.DB

@@ -140,6 +140,9 @@ type compiler struct {
 func compile(s *db.Schema, d Data, at []Pos, lim Limits) *program {
 	p := &program{version: s.Version()}
 	p.ops, p.ents, p.pos = p.ops0[:0], p.ents0[:0], p.pos0[:0]
+	if n := min(len(d), lim.Datoms); n > few {
+		p.ops, p.ents, p.pos = make([]op, 0, 3*n), make([]ent, 0, n+n/2), make([]Pos, 0, n)
+	}
 	c := compiler{s: s, lim: lim, p: p}
 	for i, f := range d {
 		pos := Pos{Form: i + 1}

@@ -47,7 +47,11 @@ type hand struct {
 
 // state turns the ops into facts, reading what is stored where their meaning depends on it.
 func (p *Preparer) state() {
+	p.facts = slices.Grow(p.facts, len(p.p.ops))
 	for i := range p.p.ops {
+		if len(p.facts) > p.lim.Datoms {
+			return // retractEntity reached too much; the caller says so
+		}
 		o := &p.p.ops[i]
 		switch o.kind {
 		case opAdd, opRetract:
@@ -98,6 +102,9 @@ func (p *Preparer) retractAll(e datom.ID, a *db.Attribute, pos int32) {
 		return
 	}
 	for v := range p.st.Values(e, a.ID) {
+		if len(p.facts) > p.lim.Datoms {
+			return
+		}
 		p.facts = append(p.facts, fact{e: e, a: a, v: v, is: true, pos: pos})
 	}
 }
@@ -116,11 +123,17 @@ func (p *Preparer) retractEntity(e datom.ID, pos int32) {
 		}
 		p.seen[e] = true
 		for d := range p.st.Facts(e) {
+			if len(p.facts) > p.lim.Datoms {
+				return
+			}
 			if a := p.gone(d, pos); a != nil && a.Component {
 				p.stack = append(p.stack, d.V.Ref())
 			}
 		}
 		for d := range p.st.Referrers(e) {
+			if len(p.facts) > p.lim.Datoms {
+				return
+			}
 			p.gone(d, pos)
 		}
 	}
@@ -167,7 +180,8 @@ func (p *Preparer) cas(o *op) {
 // delta finds conflicts and works out the exact datoms: what changes nothing is dropped, what is replaced is retracted,
 // composites follow their constituents.
 func (p *Preparer) delta() {
-	sortFacts(p.facts)
+	p.sortFacts()
+	p.out = slices.Grow(p.out, len(p.facts)+len(p.facts)/8)
 	for i := 0; i < len(p.facts); {
 		e := p.facts[i].e
 		j := i + 1
@@ -182,17 +196,39 @@ func (p *Preparer) delta() {
 	}
 }
 
-// sortFacts sorts by entity, attribute, value. Most transactions are sorted already, or small.
-func sortFacts(fs []fact) {
-	if len(fs) > 16 {
-		slices.SortFunc(fs, func(f, g fact) int { return f.compare(&g) })
+// sortFacts sorts the facts by entity, attribute, value. Many facts are sorted by small keys first, and moved once.
+func (p *Preparer) sortFacts() {
+	fs := p.facts
+	if len(fs) <= 16 {
+		for i := 1; i < len(fs); i++ {
+			for j := i; j > 0 && fs[j].compare(&fs[j-1]) < 0; j-- {
+				fs[j], fs[j-1] = fs[j-1], fs[j]
+			}
+		}
 		return
 	}
-	for i := 1; i < len(fs); i++ {
-		for j := i; j > 0 && fs[j].compare(&fs[j-1]) < 0; j-- {
-			fs[j], fs[j-1] = fs[j-1], fs[j]
-		}
+	type key struct {
+		e, a datom.ID
+		i    int32
 	}
+	keys := make([]key, len(fs))
+	for i := range fs {
+		keys[i] = key{fs[i].e, fs[i].a.ID, int32(i)}
+	}
+	slices.SortFunc(keys, func(x, y key) int {
+		switch {
+		case x.e != y.e:
+			return cmp.Compare(x.e, y.e)
+		case x.a != y.a:
+			return cmp.Compare(x.a, y.a)
+		}
+		return fs[x.i].compare(&fs[y.i])
+	})
+	sorted := make([]fact, len(fs))
+	for i, k := range keys {
+		sorted[i] = fs[k.i]
+	}
+	p.facts = sorted
 }
 
 // entityDelta is delta for one entity, about which facts[from:to] are stated.

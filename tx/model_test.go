@@ -17,7 +17,7 @@ import (
 	"github.com/steledb/stele/tx"
 )
 
-var modelTransactions = flag.Int("model", 0, "how many transactions TestModel generates; 0: 100,000, or 10,000 with -short")
+var modelTransactions = flag.Int("model", 0, "how many transactions TestModel generates; 0: 100,000, or 10,000 with -short or -race")
 
 const perRun = 25
 
@@ -27,7 +27,7 @@ func TestModel(t *testing.T) {
 	n := *modelTransactions
 	switch {
 	case n > 0:
-	case testing.Short():
+	case testing.Short() || underRace:
 		n = 10_000
 	default:
 		n = 100_000

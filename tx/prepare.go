@@ -113,14 +113,19 @@ func (p *Preparer) begin(st *db.Stage, r *Request, env *Env) {
 	p.next = p.before
 }
 
+// keep is how much scratch memory stays, in elements. A delta of half as many is given away, so nothing of it may stay.
+const keep = 4096
+
 // end drops what the scratch memory holds on to, and memory that one huge transaction made it keep.
 func (p *Preparer) end() {
-	const keep = 4096
 	p.st, p.s, p.env, p.p = nil, nil, nil, nil
 	p.flt = faults{}
 	p.res = emptied(p.res, keep)
 	p.up.reset(keep)
 	p.facts = emptied(p.facts, keep)
+	if len(p.out) > keep/2 {
+		p.out = nil
+	}
 	p.out = emptied(p.out, keep)
 	p.uniq = emptied(p.uniq, keep)
 	p.preds = emptied(p.preds, keep)
@@ -168,7 +173,10 @@ func (p *Preparer) run() (*Prepared, error) {
 		}
 		p.allocate()
 	}
-	if p.state(); p.flt.any() {
+	if p.state(); len(p.facts) > p.lim.Datoms {
+		return nil, p.tooMuch()
+	}
+	if p.flt.any() {
 		return nil, p.flt.upTo(phaseCAS)
 	}
 	if p.delta(); p.flt.any() {
@@ -199,7 +207,7 @@ func (p *Preparer) run() (*Prepared, error) {
 		return nil, p.flt.upTo(phaseInstants)
 	}
 	if len(p.out) > p.lim.Datoms {
-		return nil, &Error{Kind: LimitExceeded, Msg: fmt.Sprintf("the transaction changes more than %d facts; split it", p.lim.Datoms)}
+		return nil, p.tooMuch()
 	}
 	if p.exhausted {
 		return nil, &Error{Kind: LimitExceeded, Msg: "there are no entity ids left to give out"}
@@ -215,13 +223,21 @@ func (p *Preparer) run() (*Prepared, error) {
 	return x, nil
 }
 
-// finish copies the outcome out of the scratch memory.
+func (p *Preparer) tooMuch() error {
+	return &Error{Kind: LimitExceeded, Msg: fmt.Sprintf("the transaction changes more than %d facts; split it", p.lim.Datoms)}
+}
+
+// finish makes the transaction of the delta. A large one is given away rather than copied.
 func (p *Preparer) finish(tx *datom.Tx, instant int64) {
 	t := p.basis + 1
-	ds := make([]datom.Datom, len(p.out)+1)
-	n := copy(ds, p.out)
-	ds[n] = datom.Datom{E: p.txID, A: db.AttrTxInstant, V: datom.InstantMilli(instant), T: t, Added: true}
-	*tx = datom.Tx{T: t, Instant: instant, Datoms: ds, Next: p.next}
+	last := datom.Datom{E: p.txID, A: db.AttrTxInstant, V: datom.InstantMilli(instant), T: t, Added: true}
+	*tx = datom.Tx{T: t, Instant: instant, Next: p.next}
+	if len(p.out) > keep/2 {
+		tx.Datoms = append(p.out, last)
+		return
+	}
+	tx.Datoms = make([]datom.Datom, len(p.out)+1)
+	tx.Datoms[copy(tx.Datoms, p.out)] = last
 }
 
 // fault reports a fault about what stood at position pos of the program.

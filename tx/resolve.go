@@ -2,6 +2,7 @@ package tx
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/steledb/stele/datom"
 )
@@ -26,6 +27,7 @@ const (
 // retractEntity.
 func (p *Preparer) resolve() {
 	faulty := p.p.strict
+	p.res = slices.Grow(p.res, len(p.p.ents))
 	for i := range p.p.ents {
 		r := p.resolveEnt(&p.p.ents[i])
 		faulty = faulty || r.state <= stateMissing

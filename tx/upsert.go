@@ -22,13 +22,13 @@ import (
 // transaction is bound to the transaction's id from the start, and never to another.
 type upserts struct {
 	parent  []int32
-	class   []class // by root
-	keys    map[idKey]int32
-	few     []keyed // in place of keys, as long as there are few
-	queue   []int32 // ops to look at in the next round
-	dirty   []int32 // ents to whose class's composites to look in the next round
+	class   []class         // by root
+	keyed   []keyed         // every identity that came up
+	keys    map[idKey]int32 // … and where it is in keyed, once there are many
+	queue   []int32         // ops to look at in the next round
+	dirty   []int32         // ents to whose class's composites to look in the next round
 	deps    []dep
-	pending []keyed // the identities of this round
+	pending []claim // the identities of this round
 	clash   bool    // a class is bound to two ids
 	steps   int
 }
@@ -63,14 +63,20 @@ type idKey struct {
 	node int32
 }
 
-// keyed is an identity of an ent.
+// keyed is an identity and who has it.
 type keyed struct {
+	key    idKey
+	ent    int32 // the first that asserts it; -1: none does
+	found  bool  // something stored has it
+	holder datom.ID
+}
+
+// claim is an identity that an ent asserts or retracts.
+type claim struct {
 	key      idKey
+	at       int32 // where the identity is in upserts.keyed
 	ent      int32
-	asserted bool // not only retracted
-	looked   bool // for a stored entity that has it
-	found    bool
-	holder   datom.ID
+	asserted bool
 }
 
 const (
@@ -81,7 +87,7 @@ const (
 func (u *upserts) reset(keep int) {
 	u.parent = emptied(u.parent, keep)
 	u.class = emptied(u.class, keep)
-	u.few = emptied(u.few, keep)
+	u.keyed = emptied(u.keyed, keep)
 	u.queue = emptied(u.queue, keep)
 	u.deps = emptied(u.deps, keep)
 	u.dirty = emptied(u.dirty, keep)
@@ -101,6 +107,8 @@ func (u *upserts) find(i int32) int32 {
 // upsert resolves tempids as far as they are entities that exist, or one another.
 func (p *Preparer) upsert() {
 	u := &p.up
+	u.parent = slices.Grow(u.parent, len(p.p.ents))
+	u.class = slices.Grow(u.class, len(p.p.ents))
 	for i := range p.p.ents {
 		e := &p.p.ents[i]
 		u.parent = append(u.parent, int32(i))
@@ -259,7 +267,7 @@ func (p *Preparer) close() {
 		for _, i := range u.queue {
 			o := &p.p.ops[i]
 			p.eachIdentity(o.a, o.v, o.ref, func(k idKey) {
-				u.pending = append(u.pending, keyed{key: k, ent: o.e, asserted: o.kind == opAdd})
+				u.pending = append(u.pending, claim{key: k, ent: o.e, asserted: o.kind == opAdd})
 			})
 		}
 		for _, e := range u.dirty {
@@ -284,15 +292,14 @@ func (p *Preparer) unitePending() {
 	u := &p.up
 	for i := range u.pending {
 		x := &u.pending[i]
-		if x.key.node == noNode {
-			x.looked = true
-			x.holder, x.found = p.st.Lookup(x.key.a, x.key.v)
-		}
+		x.at = p.identity(x.key)
 		if !x.asserted {
 			continue
 		}
-		if other, ok := u.key(x); ok {
-			p.unite(x.ent, other)
+		if k := &u.keyed[x.at]; k.ent < 0 {
+			k.ent = x.ent
+		} else {
+			p.unite(x.ent, k.ent)
 		}
 	}
 }
@@ -302,16 +309,17 @@ func (p *Preparer) bindPending() {
 	u := &p.up
 	for i := range u.pending {
 		x := &u.pending[i]
-		if !x.found {
+		k := &u.keyed[x.at]
+		if !k.found {
 			continue
 		}
 		switch c := &u.class[u.find(x.ent)]; {
 		case c.tx:
 		case !c.bound:
-			c.bound, c.id, c.retract = true, x.holder, !x.asserted
+			c.bound, c.id, c.retract = true, k.holder, !x.asserted
 			p.changed(c.deps)
-		case c.id != x.holder:
-			c.more = append(c.more, x.holder)
+		case c.id != k.holder:
+			c.more = append(c.more, k.holder)
 			u.clash = true
 		default:
 			c.retract = c.retract && !x.asserted
@@ -319,35 +327,50 @@ func (p *Preparer) bindPending() {
 	}
 }
 
-// key finds the ent that asserted the identity first, or notes that x.ent did.
-func (u *upserts) key(x *keyed) (int32, bool) {
-	if u.keys == nil {
-		for i := range u.few {
-			if u.few[i].key == x.key {
-				return u.few[i].ent, true
-			}
-		}
-		u.few = append(u.few, *x)
-		if len(u.few) <= few {
-			return 0, false
-		}
+// identity is where an identity is in upserts.keyed. One that comes up for the first time is looked up in what is stored.
+func (p *Preparer) identity(k idKey) int32 {
+	u := &p.up
+	if i := u.position(k); i >= 0 {
+		return i
+	}
+	x := keyed{key: k, ent: -1}
+	if k.node == noNode {
+		x.holder, x.found = p.st.Lookup(k.a, k.v)
+	}
+	u.keyed = append(u.keyed, x)
+	n := int32(len(u.keyed) - 1)
+	switch {
+	case u.keys != nil:
+		u.keys[k] = n
+	case n >= few:
 		u.keys = make(map[idKey]int32)
-		for _, x := range u.few {
-			u.keys[x.key] = x.ent
+		for i := range u.keyed {
+			u.keys[u.keyed[i].key] = int32(i)
 		}
-		return 0, false
 	}
-	other, ok := u.keys[x.key]
-	if !ok {
-		u.keys[x.key] = x.ent
+	return n
+}
+
+// position is where an identity is in keyed; -1 if it did not come up.
+func (u *upserts) position(k idKey) int32 {
+	if u.keys != nil {
+		if i, ok := u.keys[k]; ok {
+			return i
+		}
+		return -1
 	}
-	return other, ok
+	for i := range u.keyed {
+		if u.keyed[i].key == k {
+			return int32(i)
+		}
+	}
+	return -1
 }
 
 // absent reports whether a value of a unique attribute is known not to be stored. That it does not know says nothing.
 func (u *upserts) absent(a datom.ID, v datom.Value) bool {
-	x := u.remembered(a, v)
-	return x != nil && !x.found
+	i := u.position(idKey{a, v, noNode})
+	return i >= 0 && !u.keyed[i].found
 }
 
 // holds reports whether a value is known to be stored, as that of e.
@@ -355,17 +378,8 @@ func (u *upserts) holds(a *db.Attribute, v datom.Value, e datom.ID) bool {
 	if a.Unique != db.UniqueIdentity {
 		return false
 	}
-	x := u.remembered(a.ID, v)
-	return x != nil && x.found && x.holder == e
-}
-
-func (u *upserts) remembered(a datom.ID, v datom.Value) *keyed {
-	for i := range u.few {
-		if x := &u.few[i]; x.looked && x.key.a == a && x.key.v == v {
-			return x
-		}
-	}
-	return nil
+	i := u.position(idKey{a.ID, v, noNode})
+	return i >= 0 && u.keyed[i].found && u.keyed[i].holder == e
 }
 
 // unite makes the classes of two ents one.
@@ -545,7 +559,7 @@ func (p *Preparer) composites(root int32) {
 			}
 		}
 		p.tuples(c, elems[:len(c.TupleAttrs)], func(k idKey) {
-			u.pending = append(u.pending, keyed{key: k, ent: root, asserted: true})
+			u.pending = append(u.pending, claim{key: k, ent: root, asserted: true})
 		})
 	}
 }

@@ -1,0 +1,5 @@
+//go:build race
+
+package tx_test
+
+const underRace = true
