@@ -146,7 +146,8 @@ func emptied[T any](s []T, keep int) []T {
 	return s[:0]
 }
 
-// program picks what to run: the compiled request as it is, or compiled anew, since the schema has moved or functions have
+// program picks what to run. This is where an idempotency key (P8) is to be looked up first, ahead of every function: a duplicate
+// ends there. What is run is the compiled request as it is, or compiled anew, since the schema has moved or functions have
 // to be expanded first.
 func (p *Preparer) program(r *Request) error {
 	switch {

@@ -110,7 +110,6 @@ type world struct {
 	prep  Preparer
 	names map[string]datom.ID
 	ts    []uint64 // of the transactions
-	last  *Report
 }
 
 // testNow is the transactor's clock in tests: 2026-01-01T00:00:00Z.
@@ -122,8 +121,7 @@ func newWorld() *world {
 	return &world{st: st, names: map[string]datom.ID{}}
 }
 
-// transact is what a transactor does with one transaction; the value before must be staged only, never snapshotted, for
-// speculation to be seen to agree with it.
+// transact is what a transactor does with one transaction of a batch that never ends.
 func (w *world) transact(d Data) (*Prepared, error) {
 	env := &Env{Now: testNow}
 	r, err := Compile(w.st.Schema(), d, Limits{})
