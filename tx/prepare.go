@@ -106,6 +106,9 @@ func (p *Preparer) Prepare(st *db.Stage, r *Request, env *Env) (*Prepared, error
 }
 
 func (p *Preparer) begin(st *db.Stage, r *Request, env *Env) {
+	if env == nil {
+		env = new(Env)
+	}
 	p.st, p.s, p.env, p.lim, p.p = st, st.Schema(), env, r.lim, r.p
 	p.basis = st.BasisT()
 	p.txID = datom.TxID(p.basis + 1)
