@@ -134,7 +134,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		Location:   l.dir,
 		Durability: "fdatasync",
 		Durable:    durable,
-		Depth:      4, // BenchmarkDepth; docs/decisions/log-fs.md
+		Depth:      2, // BenchmarkDepth; docs/decisions/log-fs.md
 		FailStop:   true,
 	}
 	if !durable {
