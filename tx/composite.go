@@ -58,7 +58,7 @@ func (p *Preparer) checkHand() {
 			if !made.IsNil() {
 				makes = p.show(made)
 			}
-			p.fault(phaseConflicts, DatomsConflict, h.pos, attrName(h.a), p.sortable(h.v), p.name(h.e), fmt.Sprintf("%s of %s is given as %s, but its constituents make it %s; "+
+			p.fault(phaseConflicts, DatomsConflict, h.pos, attrName(h.a), h.v, p.name(h.e), fmt.Sprintf("%s of %s is given as %s, but its constituents make it %s; "+
 				"a composite follows from its constituents: change those", attrName(h.a), p.name(h.e), p.show(h.v), makes))
 		}
 	}

@@ -108,7 +108,7 @@ func (p *Preparer) conflicts(a *db.Attribute, g []fact) bool {
 		if i > 0 && f.v == g[i-1].v {
 			if f.add != g[i-1].add {
 				found = true
-				p.fault(phaseConflicts, DatomsConflict, min(f.pos, g[i-1].pos), attrName(a), p.sortable(f.v), p.name(f.e), fmt.Sprintf("%s %s of %s is both asserted "+
+				p.fault(phaseConflicts, DatomsConflict, min(f.pos, g[i-1].pos), attrName(a), f.v, p.name(f.e), fmt.Sprintf("%s %s of %s is both asserted "+
 					"and retracted; a transaction is a set, without before and after", attrName(a), p.show(f.v), p.name(f.e)))
 				adds++
 			}
@@ -150,7 +150,7 @@ func (p *Preparer) twoValues(a *db.Attribute, g []fact, add bool) bool {
 	if add {
 		done = "asserted"
 	}
-	p.fault(phaseConflicts, DatomsConflict, min(fs[0].pos, fs[1].pos), attrName(a), p.sortable(fs[0].v), p.name(g[0].e), fmt.Sprintf("%s of %s, of cardinality one, "+
+	p.fault(phaseConflicts, DatomsConflict, min(fs[0].pos, fs[1].pos), attrName(a), fs[0].v, p.name(g[0].e), fmt.Sprintf("%s of %s, of cardinality one, "+
 		"has two values %s: %s and %s", attrName(a), p.name(g[0].e), done, p.show(fs[0].v), p.show(fs[1].v)))
 	return true
 }

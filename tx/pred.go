@@ -196,10 +196,10 @@ func (p *Preparer) instants() {
 		switch {
 		case d.E == p.txID:
 		case d.E.IsTx():
-			p.fault(phaseInstants, ImmutableFact, x.pos, name, p.sortable(d.V), d.E.String(), fmt.Sprintf("%s of the older transaction %s cannot be changed or retracted",
+			p.fault(phaseInstants, ImmutableFact, x.pos, name, d.V, d.E.String(), fmt.Sprintf("%s of the older transaction %s cannot be changed or retracted",
 				name, d.E))
 		default:
-			p.fault(phaseInstants, Malformed, x.pos, name, p.sortable(d.V), p.name(d.E), fmt.Sprintf(`%s can be stated of "datomic.tx" only, not of %s`, name, p.name(d.E)))
+			p.fault(phaseInstants, Malformed, x.pos, name, d.V, p.name(d.E), fmt.Sprintf(`%s can be stated of "datomic.tx" only, not of %s`, name, p.name(d.E)))
 		}
 	}
 }

@@ -246,12 +246,12 @@ func (p *Preparer) finish(tx *datom.Tx, instant int64) {
 
 // fault reports a fault about what stood at position pos of the program.
 func (p *Preparer) fault(ph phase, k Kind, pos int32, attr string, v datom.Value, entity, msg string) {
-	f := &fault{Error: Error{Kind: k, Attr: attr, Entity: entity, Msg: msg}, value: v}
+	f := &fault{Error: Error{Kind: k, Attr: attr, Entity: entity, Msg: msg}, value: p.sortable(v)}
 	if pos >= 0 && int(pos) < len(p.p.pos) {
 		f.Pos = p.p.pos[pos]
 	}
 	if !v.IsNil() {
-		f.Value = v.String()
+		f.Value = p.show(v)
 	}
 	p.flt.add(ph, f)
 }

@@ -85,7 +85,7 @@ func (p *Preparer) checkSchema() bool {
 		case d.A == db.AttrInstallPartition:
 			p.checkPartition(d, x.pos)
 		case builtin(d.E):
-			p.fault(phaseSchema, InvalidAlteration, x.pos, p.attrNamed(d.A), p.sortable(d.V), d.E.String(), fmt.Sprintf("%s is built in and cannot be altered", p.specName(d.E)))
+			p.fault(phaseSchema, InvalidAlteration, x.pos, p.attrNamed(d.A), d.V, d.E.String(), fmt.Sprintf("%s is built in and cannot be altered", p.specName(d.E)))
 		case schema && (len(touched) == 0 || touched[len(touched)-1] != d.E):
 			touched = append(touched, d.E) // out, and so reserved, is sorted by entity
 			p.checkAttribute(d.E, x.pos)

@@ -82,6 +82,6 @@ func (p *Preparer) uniqueConflict(d *datom.Datom, pos int32, x, y string) {
 	if x == y {
 		who = "two new entities"
 	}
-	p.fault(phaseUnique, UniqueConflict, pos, attrName(a), p.sortable(d.V), x, fmt.Sprintf("%s %s would belong to %s, but at most one entity may have it "+
+	p.fault(phaseUnique, UniqueConflict, pos, attrName(a), d.V, x, fmt.Sprintf("%s %s would belong to %s, but at most one entity may have it "+
 		"(:db.unique/%s)", attrName(a), p.show(d.V), who, a.Unique))
 }
