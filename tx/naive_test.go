@@ -728,12 +728,37 @@ func (x *attempt) upsert() {
 	for changed := true; changed; {
 		changed = false
 		claims := x.claims()
+		bonds := map[string]map[datom.ID]bool{} // of each class, as it is after uniting, the ids it is bound to; true: only by a retraction
+		before := maps.Clone(x.bound)
+		retract := maps.Clone(x.retract)
 		for i, c := range claims {
 			for _, d := range claims[:i] {
 				if c.asserted && d.asserted && c.key == d.key && x.find(c.name) != x.find(d.name) {
 					changed = true
-					x.unite(x.find(c.name), x.find(d.name))
+					x.parent[x.find(c.name)] = x.find(d.name)
 				}
+			}
+		}
+		x.bound, x.retract = map[string]datom.ID{}, map[string]bool{}
+		for class, id := range before {
+			c := x.find(class)
+			if bonds[c] == nil {
+				bonds[c] = map[datom.ID]bool{}
+			}
+			old, ok := bonds[c][id]
+			bonds[c][id] = retract[class] && (old || !ok)
+		}
+		for c, ids := range bonds {
+			_, isTx := ids[x.txID]
+			for id, byRetract := range ids {
+				if !isTx || id == x.txID {
+					x.bound[c], x.retract[c] = id, byRetract
+				} else if byRetract {
+					x.fault(atUpsert, tx.ConflictingUpsert)
+				}
+			}
+			if !isTx && len(ids) > 1 {
+				x.fault(atUpsert, tx.ConflictingUpsert)
 			}
 		}
 		for _, c := range claims {
@@ -773,28 +798,6 @@ func (x *attempt) upsert() {
 		x.ids[name] = x.bound[class]
 	}
 	x.fresh[x.txID] = true
-}
-
-func (x *attempt) unite(a, b string) {
-	ia, oka := x.bound[a]
-	ib, okb := x.bound[b]
-	x.parent[a] = b
-	delete(x.bound, a)
-	switch {
-	case oka && okb && ia != ib:
-		isTx := ia == x.txID || ib == x.txID
-		byRetract := ia != x.txID && x.retract[a] || ib != x.txID && x.retract[b]
-		if !isTx || byRetract {
-			x.fault(atUpsert, tx.ConflictingUpsert)
-		}
-		if isTx {
-			x.bound[b] = x.txID
-		}
-	case oka && !okb:
-		x.bound[b], x.retract[b] = ia, x.retract[a]
-	case oka && okb:
-		x.retract[b] = x.retract[a] && x.retract[b]
-	}
 }
 
 func (x *attempt) id(v any) datom.ID {

@@ -33,9 +33,14 @@ func (p *Preparer) judgeTempids() {
 	}
 	for root, i := range first {
 		if c := &u.class[root]; len(c.more) > 0 {
-			ids := append([]datom.ID{c.id}, c.more...)
+			ids := []datom.ID{c.id}
+			for _, b := range c.more {
+				ids = append(ids, b.id)
+			}
 			slices.Sort(ids)
-			ids = slices.Compact(ids)
+			if ids = slices.Compact(ids); len(ids) < 2 {
+				continue
+			}
 			name := p.entName(i)
 			p.fault(phaseUpsert, ConflictingUpsert, p.p.ents[i].pos, "", datom.Value{}, name, fmt.Sprintf("%s has unique values of both %s and %s, and cannot be "+
 				"two entities", name, p.name(ids[0]), p.name(ids[1])))

@@ -27,6 +27,7 @@ type upserts struct {
 	dirty   []int32         // ents to whose class's composites to look in the next round
 	deps    []dep
 	pending []claim // the identities of this round
+	mixed   []int32 // ents whose class was made of two bound ones in this round
 	clash   bool    // a class is bound to two ids
 	steps   int
 }
@@ -43,8 +44,14 @@ type class struct {
 	bound   bool
 	retract bool // bound only because it retracts an identity
 	id      datom.ID
-	more    []datom.ID // other ids that it would have to be
+	more    []bond // what else it would have to be
 	part    uint64
+}
+
+// bond is an id that a class is bound to, and whether only by a retraction.
+type bond struct {
+	id      datom.ID
+	retract bool
 }
 
 // dep is one op in a list: of what depends on a class, or of a class's constituents.
@@ -91,6 +98,7 @@ func (u *upserts) reset(keep int) {
 	u.dirty = emptied(u.dirty, keep)
 	u.pending = emptied(u.pending, keep)
 	u.keys = nil
+	u.mixed = emptied(u.mixed, keep)
 	u.clash, u.steps = false, 0
 }
 
@@ -274,6 +282,7 @@ func (p *Preparer) close() {
 		u.steps += len(u.queue) + len(u.dirty)
 		u.queue, u.dirty = u.queue[:0], u.dirty[:0]
 		p.unitePending()
+		p.judgeMixed()
 		p.bindPending()
 		if u.clash {
 			return
@@ -317,7 +326,7 @@ func (p *Preparer) bindPending() {
 			c.bound, c.id, c.retract = true, k.holder, !x.asserted
 			p.changed(c.deps)
 		case c.id != k.holder:
-			c.more = append(c.more, k.holder)
+			c.more = append(c.more, bond{id: k.holder})
 			u.clash = true
 		default:
 			c.retract = c.retract && !x.asserted
@@ -394,20 +403,23 @@ func (p *Preparer) unite(x, y int32) {
 	u.parent[y] = x
 	a.size += b.size
 	a.part = choosePart(a.part, b.part)
-	a.more = append(a.more, b.more...)
 	switch {
-	case a.bound && b.bound && a.id != b.id:
-		p.clash(a, b)
-		fallthrough
-	case a.bound:
-		p.changed(b.deps)
-	case b.bound:
+	case !b.bound:
+	case !a.bound:
 		a.bound, a.id, a.tx, a.retract = true, b.id, b.tx, b.retract
 		p.changed(a.deps)
-		p.changed(b.deps)
 	default:
-		p.changed(b.deps)
+		u.mixed = append(u.mixed, x)
+		if b.tx {
+			a.more = append(a.more, bond{a.id, a.retract})
+			a.id, a.tx, a.retract = b.id, true, false
+			p.changed(a.deps)
+		} else {
+			a.more = append(a.more, bond{b.id, b.retract})
+		}
 	}
+	a.more = append(a.more, b.more...)
+	p.changed(b.deps)
 	u.concat(&a.deps, &a.last, b.deps, b.last)
 	u.concat(&a.comps, &a.lastC, b.comps, b.lastC)
 	if a.dirty = a.dirty || b.dirty; !a.dirty && a.comps != 0 {
@@ -415,25 +427,32 @@ func (p *Preparer) unite(x, y int32) {
 	}
 }
 
-// clash is what comes of uniting two classes that are bound to two ids. A tempid that is the transaction is no other entity; if
-// it asserts a unique value of one, the phase of uniqueness says so.
-func (p *Preparer) clash(a, b *class) {
-	if a.tx || b.tx {
-		other := a
-		if a.tx {
-			other = b
+// judgeMixed looks at the classes that were made of bound ones. To be two ids is a conflict. But a tempid that turns out to be the
+// transaction is no other entity: if it asserts a unique value of one, the phase of uniqueness says so; only if it does nothing
+// but retract one is it both.
+func (p *Preparer) judgeMixed() {
+	u := &p.up
+	for _, e := range u.mixed {
+		c := &u.class[u.find(e)]
+		if !c.tx {
+			for _, b := range c.more {
+				if b.id != c.id {
+					u.clash = true
+				}
+				c.retract = c.retract && b.retract
+			}
 		} else {
-			p.changed(a.deps)
+			all := slices.Clone(c.more)
+			c.more = slices.DeleteFunc(c.more, func(b bond) bool {
+				return slices.ContainsFunc(all, func(o bond) bool { return o.id == b.id && !o.retract })
+			})
+			u.clash = u.clash || len(c.more) > 0
 		}
-		if other.retract {
-			a.more = append(a.more, other.id)
-			p.up.clash = true
+		if !u.clash {
+			c.more = nil
 		}
-		a.tx, a.id = true, p.txID
-		return
 	}
-	a.more = append(a.more, b.id)
-	p.up.clash = true
+	u.mixed = u.mixed[:0]
 }
 
 // choosePart is the partition of an entity that was given two: the one that is not the default, else the lower one.
