@@ -32,7 +32,6 @@ type batch struct {
 	encodeErr error       // why there is no obj
 	maybe     bool        // some try's outcome was not that nothing was written
 	inFlight  int         // flushes in flight when it was sent, itself included
-	durable   time.Time
 	verified  time.Time
 	appendErr error
 	verifyErr error

@@ -330,7 +330,6 @@ func (e *epoch) fly(b *batch) {
 			return appendErr
 		})
 	}
-	b.durable = time.Now()
 	if b.appendErr == nil && !verified && !final(b.verifyErr) {
 		b.verifyErr = x.retry(e.ctx, x.verify(check))
 	}
