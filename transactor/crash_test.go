@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/fs"
@@ -56,7 +57,7 @@ func openCrash(m *crashfs.Machine) (*Transactor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Open(context.Background(), l, Options{MaxBatch: 4, Depth: 2, Retries: -1, MaxEpochs: 1, Logger: quiet})
+	return Open(context.Background(), l, Options{MaxBatch: 4, Depth: 2, Retries: -1, MaxEpochs: 1, MaxOutage: time.Millisecond, Logger: quiet})
 }
 
 // crashWorkload transacts over several lives of a database, until the machine is off, and returns who was acknowledged.
