@@ -67,6 +67,14 @@ func checkOf(r *log.Root) log.Check {
 	return log.Check{Instance: r.Instance, Epoch: r.Epoch, Claim: r.Claim}
 }
 
+// header is that of the next object that the owner named by root writes behind head.
+func (x *Transactor) header(root *log.Root, kind log.Kind, head log.Head) log.Header {
+	return log.Header{
+		Format: root.Format, Lineage: root.Lineage, Claim: root.Claim, Epoch: root.Epoch, Kind: kind,
+		FirstT: head.LastT + 1, Prev: head.Pos, Fenced: x.fenced.Load(),
+	}
+}
+
 // fail ends the epoch; the first cause counts.
 func (e *epoch) fail(cause error) {
 	e.once.Do(func() {
@@ -288,10 +296,7 @@ func (e *epoch) send() {
 	defer close(e.toInstall)
 	for b := range e.toSend {
 		if len(b.txs) > 0 && !e.hasFailed() {
-			obj, err := log.Encode(log.Header{
-				Lineage: e.root.Lineage, Claim: e.root.Claim, Epoch: e.root.Epoch, Kind: log.KindBatch,
-				Format: e.root.Format, FirstT: b.txs[0].T, Count: uint32(len(b.txs)), Prev: e.head.Pos, Fenced: e.x.fenced.Load(),
-			}, b.txs, e.x.info.Compress)
+			obj, err := log.Encode(e.x.header(e.root, log.KindBatch, e.head), b.txs, e.x.info.Compress)
 			if err == nil {
 				b.obj = obj
 				e.head, err = e.head.Follow(obj)

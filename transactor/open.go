@@ -121,10 +121,7 @@ func (x *Transactor) examine(ctx context.Context) error {
 // bootstrap commits t = 1, which installs everything built in.
 func (x *Transactor) bootstrap(ctx context.Context, root *log.Root, head log.Head, stage *db.Stage) (log.Head, db.DB, error) {
 	first := db.Bootstrap()
-	o, err := log.Encode(log.Header{
-		Lineage: root.Lineage, Claim: root.Claim, Epoch: root.Epoch, Kind: log.KindBatch,
-		Format: root.Format, FirstT: first.T, Count: 1, Prev: head.Pos,
-	}, []*datom.Tx{first}, x.info.Compress)
+	o, err := log.Encode(x.header(root, log.KindBatch, head), []*datom.Tx{first}, x.info.Compress)
 	if err != nil {
 		return head, db.DB{}, err
 	}

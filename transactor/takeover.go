@@ -82,10 +82,7 @@ func (x *Transactor) begin(ctx context.Context, root *log.Root, each func(*log.O
 	for _, r := range repairs {
 		x.opt.Logger.Warn("repaired the log", "store", x.info.Location, "repair", r)
 	}
-	start, err := log.Encode(log.Header{
-		Lineage: root.Lineage, Claim: root.Claim, Epoch: root.Epoch, Kind: log.KindStart,
-		Format: root.Format, FirstT: found.Head.LastT + 1, Prev: found.Head.Pos, Fenced: x.fenced.Load(),
-	}, nil, false)
+	start, err := log.Encode(x.header(root, log.KindStart, found.Head), nil, false)
 	if err != nil {
 		return head, err
 	}
