@@ -26,6 +26,12 @@ type Log interface {
 	// Root reads the root record now. ErrNoRoot: there is none. A tombstone is returned like any root.
 	Root(ctx context.Context) (*Root, error)
 
+	// RootAge is Root, and how long ago that root was written, by the store's own clock: a standby judges by it whether the owner's lease
+	// has run out, and nothing else depends on it (L9). Where the store has no clock that everybody sees alike the age is negative, and a
+	// standby judges by how long it has itself seen claim and lease counter unchanged. Like CompareAndSwap, which
+	// renews leases, it does not wait behind appends or long reads.
+	RootAge(ctx context.Context) (root *Root, age time.Duration, err error)
+
 	// CompareAndSwap replaces the root old, which was read before, by next, or creates it if old is nil. next.Version must
 	// be old.Version+1 (1 for a create). Nil only once the new root is durable. ErrConflict: the root in the store is not old, and
 	// next was not written; it is the caller's to read the root and look whether an earlier try has landed.
@@ -93,6 +99,8 @@ type Info struct {
 	Durable bool
 	// Depth is how many Appends of one owner are best kept in flight.
 	Depth int
+	// Guarded: Lock is a guard that the operating system keeps for as long as the owner lives, so there is no lease (fs).
+	Guarded bool
 	// FailStop: a failed write or sync ends the use of this handle, so an epoch that failed is not followed by another (fs).
 	FailStop bool
 	// Compress says whether payloads are worth compressing before they are sent to this store.

@@ -135,6 +135,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		Durability: "fdatasync",
 		Durable:    durable,
 		Depth:      2, // BenchmarkDepth; docs/decisions/log-fs.md
+		Guarded:    true,
 		FailStop:   true,
 	}
 	if !durable {

@@ -7,6 +7,7 @@ import (
 	"io"
 	iofs "io/fs"
 	"sync"
+	"time"
 
 	"github.com/steledb/stele/log"
 )
@@ -112,6 +113,12 @@ func (l *Log) Root(ctx context.Context) (*log.Root, error) {
 		return nil, err
 	}
 	return root.Clone(), nil
+}
+
+// RootAge reads the root record. Its age is not known, and nobody asks: the lock decides who owns a directory.
+func (l *Log) RootAge(ctx context.Context) (*log.Root, time.Duration, error) {
+	root, err := l.Root(ctx)
+	return root, -1, err
 }
 
 // Verify reads the root now; and if this handle took the lock, it looks whether the lock's file is still the one at its place. It does

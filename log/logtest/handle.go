@@ -40,6 +40,7 @@ func (o *owner) calls(obj *log.Object) []call {
 	inst := o.root.Instance
 	return []call{
 		{"Root", func(ctx context.Context, l log.Log) error { _, err := l.Root(ctx); return err }},
+		{"RootAge", func(ctx context.Context, l log.Log) error { _, _, err := l.RootAge(ctx); return err }},
 		{"CompareAndSwap", func(ctx context.Context, l log.Log) error { return l.CompareAndSwap(ctx, o.root, o.root.Next()) }},
 		{"Append", func(ctx context.Context, l log.Log) error { return l.Append(ctx, inst, obj) }},
 		{"AppendVerify", func(ctx context.Context, l log.Log) error {

@@ -10,6 +10,7 @@ import (
 var rootCases = []testCase{
 	{"Root_NoneIsErrNoRoot", rootNone},
 	{"Root_HoldsEveryField", rootFields},
+	{"RootAge", rootAge},
 	{"Root_BelongsToTheCaller", rootBelongsToTheCaller},
 	{"CompareAndSwap_CreateIsCreateOnly", casCreate},
 	{"CompareAndSwap_OldMustBeTheRoot", casConflict},
@@ -68,6 +69,39 @@ func rootFields(s *suite) {
 		s.Fatalf("a swap that failed left %+v", got)
 	}
 }
+
+// rootAge: the age is the store's, of the root that it comes with, and the same for every handle; or negative everywhere.
+func rootAge(s *suite) {
+	l, other := s.handle(), s.handle()
+	_, _, err := l.RootAge(s.ctx)
+	s.wants(err, log.ErrNoRoot, "the age of nothing")
+	root := log.NewRoot()
+	var old *log.Root
+	var since time.Time // before root was written
+	for range 3 {
+		since = time.Now()
+		s.must(l.CompareAndSwap(s.ctx, old, root), "swap")
+		var last time.Duration
+		for _, l := range []log.Log{l, other, l} {
+			got, age, err := l.RootAge(s.ctx)
+			s.must(err, "the root and its age")
+			switch lived := time.Since(since); {
+			case *got != *root:
+				s.Fatalf("the root is %+v, was %+v", got, root)
+			case age < 0 && last <= 0:
+				last = -1
+			case age < last || last < 0 || age > lived+clockSlack:
+				s.Fatalf("the root's age is %v behind %v, %v after it was written", age, last, lived)
+			default:
+				last = age
+			}
+		}
+		old, root = root, root.Next()
+	}
+}
+
+// clockSlack is by how much the clock of a store on this machine may run ahead.
+const clockSlack = time.Second
 
 func rootBelongsToTheCaller(s *suite) {
 	l := s.handle()

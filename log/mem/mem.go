@@ -53,6 +53,7 @@ func (s *Server) Open(name string, o Options) *Log {
 type database struct {
 	mu      sync.RWMutex
 	root    *log.Root // nil: none; replaced, never changed
+	swapped time.Time // when root was written
 	shelves map[log.ID]*shelf
 }
 
@@ -118,6 +119,23 @@ func (l *Log) Root(ctx context.Context) (r *log.Root, err error) {
 	return r, nil
 }
 
+// RootAge reads the root record and its age. Its calls are OpRoot to a Hook.
+func (l *Log) RootAge(ctx context.Context) (r *log.Root, age time.Duration, err error) {
+	err = l.call(ctx, Call{Op: OpRoot}, func() error {
+		l.db.mu.RLock()
+		defer l.db.mu.RUnlock()
+		if l.db.root == nil {
+			return log.ErrNoRoot
+		}
+		r, age = l.db.root.Clone(), time.Since(l.db.swapped)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return r, age, nil
+}
+
 // CompareAndSwap replaces the root.
 func (l *Log) CompareAndSwap(ctx context.Context, old, next *log.Root) error {
 	want := uint64(1)
@@ -137,7 +155,7 @@ func (l *Log) CompareAndSwap(ctx context.Context, old, next *log.Root) error {
 		if have := l.db.root; (have == nil) != (old == nil) || have != nil && *have != *old {
 			return log.ErrConflict
 		}
-		l.db.root = next
+		l.db.root, l.db.swapped = next, time.Now()
 		return nil
 	})
 }
