@@ -118,6 +118,8 @@ type Check struct {
 var (
 	// ErrNoRoot: there is no database of this name.
 	ErrNoRoot = errors.New("no such database")
+	// ErrExists: there is a database of this name already.
+	ErrExists = errors.New("the database exists")
 	// ErrDeleted: the root is a tombstone.
 	ErrDeleted = errors.New("the database was deleted")
 	// ErrNotFound: the object or blob is not there.
@@ -163,13 +165,13 @@ func (e *outcomeError) Unwrap() error { return e.err }
 // WithOutcome marks an error with what became of the write.
 func WithOutcome(o Outcome, err error) error { return &outcomeError{o, err} }
 
-// OutcomeOf says what became of the write that returned err. ErrConflict and ErrNotOwner are Rejected.
+// OutcomeOf says what became of the write that returned err. ErrConflict, ErrExists and ErrNotOwner are Rejected.
 func OutcomeOf(err error) Outcome {
 	var oe *outcomeError
 	switch {
 	case errors.As(err, &oe):
 		return oe.outcome
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotOwner):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrExists), errors.Is(err, ErrNotOwner):
 		return Rejected
 	default:
 		return Unknown
