@@ -44,6 +44,7 @@ var arrows = map[string][]string{
 	"internal/layers":            nil,
 	"internal/mutant":            nil,
 	"internal/mutant/mutanttest": nil,
+	"internal/testserver":        nil,
 }
 
 // testArrows are what the tests of a package may import beyond that.
@@ -71,7 +72,7 @@ var modules = map[string][]string{
 	"golang.org/x/sys":                        {"log/fs"},
 	"github.com/alecthomas/kong":              {"cmd/stele"},
 	"github.com/schollz/progressbar/v3":       {"cmd/stele"},
-	"github.com/jackc/pgx":                    {"log/pg"},
+	"github.com/jackc/pgx":                    {"log/pg", "internal/testserver"},
 	"github.com/aws/aws-sdk-go-v2":            {"log/s3"},
 	"github.com/minio/minio-go":               {"log/s3"},
 }
