@@ -3,6 +3,7 @@ package transactor
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/steledb/stele/log"
 )
@@ -29,6 +30,33 @@ var (
 	// ErrDeleted: the database was deleted.
 	ErrDeleted = log.ErrDeleted
 )
+
+// OwnedError says who owns the database, and how much is left of the lease that they may still renew. It wraps ErrOwned and, if a wait ended, why.
+type OwnedError struct {
+	Owner    string
+	Endpoint string // where the owner says it can be reached, or ""
+	Left     time.Duration
+	Err      error
+}
+
+func (e *OwnedError) Error() string {
+	s := fmt.Sprintf("%v: %s", ErrOwned, e.Owner)
+	if e.Endpoint != "" {
+		s += " at " + e.Endpoint
+	}
+	s += fmt.Sprintf(" holds a lease for another %v unless renewed", e.Left.Round(time.Millisecond))
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+func (e *OwnedError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrOwned}
+	}
+	return []error{ErrOwned, e.Err}
+}
 
 // PendingError is what Transact and Future.Wait return when the caller's context ends before the answer. It stops the
 // wait, not the transaction: the outcome is still to come, through Future. It wraps the context's error.

@@ -35,6 +35,9 @@ func (w *world) openOn(l log.Log, opt Options) *Transactor {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if l.Info().Backend == "mem" {
+		opt.TakeOver = true // what depends on leases opens for itself
+	}
 	x, err := Open(context.Background(), l, opt)
 	if err != nil {
 		w.t.Fatalf("Open: %v", err)

@@ -26,6 +26,11 @@ func TestMutants(t *testing.T) {
 		{Name: "fail-everybody", What: "what is behind a failed append fails with it", Run: "TestP7"},
 		{Name: "same-claim", What: "a new epoch keeps the old claim", Run: "TestL3"},
 		{Name: "no-deadline", What: "calls to the store may take for ever", Run: "TestP10"},
+		{Name: "ignore-lease", What: "a standby takes over without looking at the lease", Run: "TestStandbys|TestNoWait"},
+		{Name: "renew-never", What: "the lease is not renewed", Run: "TestOpen_WaitsAsLong|TestStandbys"},
+		{Name: "renew-late", What: "the lease is renewed only once the log has been read", Run: "TestLease_Neither"},
+		{Name: "keep-lease", What: "Close does not release the lease", Run: "TestClose_ReleasesTheLease"},
+		{Name: "lost-renewal", What: "a renewal whose answer was lost is taken for another owner's", Run: "TestLease_Renewals"},
 		// The random worlds find these by themselves.
 		{Name: "skip-fence", What: "answers without a Verify", Run: "RandomWorlds"},
 		{Name: "fence-first", What: "the Verify begins before the append", Run: "RandomWorlds"},

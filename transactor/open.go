@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
@@ -12,8 +13,9 @@ import (
 )
 
 // Open takes over the database behind l and returns its transactor, which works until Close. It creates a missing database
-// unless Options.MustExist, waits for another owner's lock until ctx ends unless Options.NoWait, always takes a new epoch, and
-// recovers by replaying the log. ctx bounds the opening only.
+// unless Options.MustExist, waits until another owner has released its lease or let it run out (or, on a store with a lock, has
+// ended) as long as ctx lasts, unless Options.NoWait or TakeOver, always takes a new epoch, and recovers by replaying the log. The lease is renewed
+// from the moment it is taken. ctx bounds the opening only.
 //
 // l belongs to the transactor from the call on: it is closed by Close, or before Open returns an error.
 func Open(ctx context.Context, l log.Log, opt Options) (*Transactor, error) {
@@ -35,14 +37,16 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 		opt: opt, log: l, info: info,
 		queue:   newQueue(opt.QueueTransactions, opt.QueueBytes),
 		stats:   newRecorder(),
-		claims:  make(map[log.ID]bool),
 		witness: new(log.Witness),
 		ended:   make(chan struct{}),
 	}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 
 	unlock, err := l.Lock(ctx, false)
-	if errors.Is(err, log.ErrOwned) && !opt.NoWait {
+	switch {
+	case errors.Is(err, log.ErrOwned) && opt.TakeOver:
+		err = fmt.Errorf("%w; here the lock decides, and TakeOver cannot depose its holder: stop it", err)
+	case errors.Is(err, log.ErrOwned) && !opt.NoWait:
 		opt.Logger.Info("waiting for the database's owner", "store", info.Location, "owner", err)
 		unlock, err = l.Lock(ctx, true)
 	}
@@ -52,6 +56,9 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	x.unlock = unlock
 	defer func() {
 		if err != nil {
+			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			x.vacate(leaving, err)
+			cancel()
 			x.cancel(err)
 			err = errors.Join(fmt.Errorf("opening %s: %w", info.Location, err), unlock())
 		}
@@ -64,7 +71,7 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	var head log.Head
 	var r *replay
 	for try := 0; ; try++ {
-		root, err = x.acquire(ctx, func(ctx context.Context) (*log.Root, error) { return x.witness.RootToOpen(ctx, x.log) })
+		root, err = x.acquire(ctx, x.vacancy)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -78,6 +85,9 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 			break
 		}
 		r.stage.Wait()
+		if errors.Is(err, log.ErrNotOwner) && !opt.TakeOver {
+			continue // somebody was faster: wait again
+		}
 		if mustEnd(err) || final(err) || try >= opt.Retries || pause(ctx, backoff(try)) != nil {
 			return nil, nil, err
 		}

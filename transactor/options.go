@@ -40,11 +40,19 @@ type Options struct {
 
 	// MustExist refuses to create a missing database (ErrNoDatabase).
 	MustExist bool
-	// NoWait fails with ErrOwned at once where another owner holds the database's lock, instead of waiting until Open's context ends.
+	// NoWait fails with ErrOwned at once where another owner holds the database, instead of waiting until Open's context ends.
 	NoWait bool
+	// TakeOver deposes whoever owns the database, without waiting for its lease. What it has acknowledged is kept, and it learns that it was deposed
+	// at its next commit. Where the store has a lock (fs), the lock decides, and TakeOver is as NoWait.
+	TakeOver bool
+	// Lease is how long a standby waits for a sign of life of this owner before it takes over; it is renewed every third of it. It is a
+	// matter of availability, never of safety. Stores with a lock (fs) have none. Default 10 s; at least 10 ms.
+	Lease time.Duration
 
-	// Owner names this process in the root record, for people. Default: host name and process id.
-	Owner string
+	// Owner names this process in the root record, for people, and Endpoint says where it can be reached, if anywhere. At most
+	// log.MaxRootText bytes each. Default: host name and process id; none.
+	Owner    string
+	Endpoint string
 	// Functions are the transaction functions, by the keyword that calls them, and Predicates what schema names. They must not
 	// be changed after Open.
 	Functions  map[datom.Keyword]tx.Func
@@ -78,6 +86,7 @@ func Defaults() Options {
 		Retries:           3,
 		MaxEpochs:         5,
 		MaxOutage:         10 * time.Minute,
+		Lease:             log.DefaultLease,
 		FunctionTimeout:   5 * time.Second,
 		Limits:            tx.DefaultLimits,
 	}
@@ -112,8 +121,19 @@ func (o Options) Validate() error {
 	positive("StoreTimeout", o.StoreTimeout)
 	positive("MaxOutage", o.MaxOutage)
 	positive("FunctionTimeout", o.FunctionTimeout)
+	if o.Lease != 0 && o.Lease < shortestLease {
+		errs = append(errs, fmt.Errorf("Lease is %v; it must be at least %v, or 0 for the default", o.Lease, shortestLease))
+	}
+	for _, s := range []struct{ name, text string }{{"Owner", o.Owner}, {"Endpoint", o.Endpoint}} {
+		if len(s.text) > log.MaxRootText {
+			errs = append(errs, fmt.Errorf("%s has %d bytes; at most %d", s.name, len(s.text), log.MaxRootText))
+		}
+	}
 	return errors.Join(errs...)
 }
+
+// shortestLease keeps the renewing from being all that a store does.
+const shortestLease = 10 * time.Millisecond
 
 // withDefaults fills the zero fields.
 func (o Options) withDefaults(depth int) Options {
@@ -134,6 +154,7 @@ func (o Options) withDefaults(depth int) Options {
 	o.Retries = max(o.Retries, 0)
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, d.StoreTimeout)
 	o.MaxOutage = cmp.Or(o.MaxOutage, d.MaxOutage)
+	o.Lease = cmp.Or(o.Lease, d.Lease)
 	o.FunctionTimeout = cmp.Or(o.FunctionTimeout, d.FunctionTimeout)
 	if o.Limits == (tx.Limits{}) {
 		o.Limits = d.Limits

@@ -20,6 +20,7 @@ type Stats struct {
 	ObjectBytes  uint64
 	Fences       uint64 // Verify calls
 	Takeovers    uint64 // epochs taken from oneself after a failure
+	Renewals     uint64 // of the lease
 	BatchPeak    int64  // the largest number of transactions in an object
 	InFlightPeak int64  // the largest number of flushes in flight
 
@@ -39,8 +40,8 @@ type Stage struct {
 
 // recorder gathers the counters. Batches are recorded by the installing goroutine.
 type recorder struct {
-	busy, fences, takeovers atomic.Uint64
-	flush                   atomic.Int64 // moving average of a flush, ns
+	busy, fences, takeovers, renewals atomic.Uint64
+	flush                             atomic.Int64 // moving average of a flush, ns
 
 	mu                      sync.Mutex
 	transactions, refused   uint64
@@ -99,7 +100,8 @@ func (x *Transactor) Stats() Stats {
 	return Stats{
 		Transactions: r.transactions, Refused: r.refused, Failed: r.failed, Busy: r.busy.Load(),
 		Batches: r.batches, Objects: r.objects, ObjectBytes: r.bytes, Fences: r.fences.Load(), Takeovers: r.takeovers.Load(),
-		Queue: stageOf(r.queue.Clone()), Append: stageOf(r.append.Clone()), Wait: stageOf(r.wait.Clone()),
+		Renewals: r.renewals.Load(),
+		Queue:    stageOf(r.queue.Clone()), Append: stageOf(r.append.Clone()), Wait: stageOf(r.wait.Clone()),
 		batch: r.batch.Clone(), inFlight: r.inFlight.Clone(),
 	}.peaks()
 }
@@ -116,6 +118,7 @@ func (x *Transactor) StatsSince(prev Stats) Stats {
 	s.ObjectBytes -= prev.ObjectBytes
 	s.Fences -= prev.Fences
 	s.Takeovers -= prev.Takeovers
+	s.Renewals -= prev.Renewals
 	s.Queue = stageOf(minus(s.Queue.hist, prev.Queue.hist))
 	s.Append = stageOf(minus(s.Append.hist, prev.Append.hist))
 	s.Wait = stageOf(minus(s.Wait.hist, prev.Wait.hist))

@@ -14,23 +14,23 @@ import (
 )
 
 // acquire takes a new epoch by one root CAS that raises it and writes a fresh claim (L3). There is one code path: opening,
-// opening again after a crash, and taking over from oneself (P7) all come through here. own says how the root is read, and refuses one that must
-// not be taken over.
-func (x *Transactor) acquire(ctx context.Context, own func(context.Context) (*log.Root, error)) (*log.Root, error) {
+// opening again after a crash, and taking over from oneself (P7) all come through here. from says which root is to be replaced, each time
+// anew, and refuses one that must not be taken over. From the CAS on the lease is renewed.
+func (x *Transactor) acquire(ctx context.Context, from func(context.Context) (*log.Root, error)) (*log.Root, error) {
 	for {
-		var root *log.Root
-		err := x.retry(ctx, func(ctx context.Context) (err error) { root, err = own(ctx); return err })
+		root, err := from(ctx)
 		if err != nil {
 			return nil, err
 		}
 		next := root.Acquire(log.NewID(), x.opt.Owner)
+		next.Endpoint, next.Lease = x.opt.Endpoint, x.lease()
 		if mutant.Is("same-claim") && root.Epoch > 0 {
 			next.Claim = root.Claim
 		}
-		x.claims[next.Claim] = true
+		x.tenure.sends(next.Claim)
 		swapErr := x.retry(ctx, func(ctx context.Context) error { return x.log.CompareAndSwap(ctx, root, next) })
 		if swapErr == nil {
-			x.witness.Saw(next)
+			x.hold(next)
 			return next, nil
 		}
 		// The answer may be lost and the CAS have happened: the root says so by its claim. What is not there has not happened yet.
@@ -40,27 +40,12 @@ func (x *Transactor) acquire(ctx context.Context, own func(context.Context) (*lo
 		case err != nil:
 			return nil, err
 		case now.Owned(next.Instance, next.Epoch, next.Claim):
+			x.hold(now)
 			return now, nil
 		case !errors.Is(swapErr, log.ErrConflict):
 			return nil, fmt.Errorf("taking epoch %d: %w", next.Epoch, swapErr)
 		}
 		// Somebody else changed the root: look again.
-	}
-}
-
-// ownRoot reads the root for a takeover from oneself: it must still name a claim that this transactor has sent.
-func (x *Transactor) ownRoot(instance log.ID) func(context.Context) (*log.Root, error) {
-	return func(ctx context.Context) (*log.Root, error) {
-		root, err := x.witness.Root(ctx, x.log)
-		switch {
-		case err != nil:
-			return nil, err
-		case root.Deleted:
-			return nil, ErrDeleted
-		case root.Instance != instance || !x.claims[root.Claim]:
-			return nil, fmt.Errorf("%w: %s, in epoch %d", ErrDeposed, root.Owner, root.Epoch)
-		}
-		return root, nil
 	}
 }
 
@@ -190,15 +175,16 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		case try+x.barren > 0 && pause(x.ctx, backoff(max(try, x.barren))) != nil:
 			continue
 		}
-		read, full := x.ownRoot(e.root.Instance), x.barren >= x.opt.MaxEpochs
+		own := func(ctx context.Context) (root *log.Root, err error) {
+			err = x.retry(ctx, func(ctx context.Context) (err error) { root, err = x.ownRoot(ctx, e.root.Instance); return err })
+			return root, err
+		}
+		full := x.barren >= x.opt.MaxEpochs
 		var root *log.Root
 		if full {
-			err = x.retry(x.ctx, func(ctx context.Context) error { _, err := read(ctx); return err })
+			_, err = own(x.ctx)
 		} else {
-			var now *log.Root
-			if now, err = x.acquire(x.ctx, read); err == nil {
-				root = now
-			}
+			root, err = x.acquire(x.ctx, own)
 		}
 		switch {
 		case errors.Is(err, ErrDeposed):

@@ -28,13 +28,13 @@ type Transactor struct {
 	term   atomic.Pointer[term]    // the epoch at work
 	newest atomic.Pointer[log.Key] // of the objects installed
 	marks  marks                   // places on the chain
+	tenure tenure                  // claims and the lease
 
 	// Of the run loop and what works for it.
-	installed log.Head        // the object up to which value reaches
-	claims    map[log.ID]bool // every claim that was ever sent
-	barren    int             // epochs in a row without a commit
-	unlock    func() error    // gives back the store's own lock
-	witness   *log.Witness    // what of the store's history was seen (L11)
+	installed log.Head     // the object up to which value reaches
+	barren    int          // epochs in a row without a commit
+	unlock    func() error // gives back the store's own lock
+	witness   *log.Witness // what of the store's history was seen (L11)
 
 	ctx    context.Context // of the store calls; ends when Close runs out of time
 	cancel context.CancelCauseFunc
@@ -190,9 +190,8 @@ func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
 	for _, f := range x.queue.take(nil) {
 		x.abandon(f, false, cause)
 	}
-	x.cancel(because(ErrClosed, cause))
 	closed := make(chan error, 1)
-	go func() { closed <- x.release() }()
+	go func() { closed <- x.release(cause) }()
 	patience := time.NewTimer(x.opt.StoreTimeout)
 	defer patience.Stop()
 	select {
@@ -201,11 +200,14 @@ func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
 	case <-patience.C: // the store goes on by itself, if it ever does
 		x.endErr = errors.Join(cause, fmt.Errorf("closing the store: %w", errStoreTimeout))
 	}
+	x.cancel(because(ErrClosed, cause))
 	close(x.ended)
 }
 
-// release gives the database back, once nothing works on it any more.
-func (x *Transactor) release() error {
+// release gives the database back, once nothing works on it any more: the lease, the lock, the store. Close may cut the first short.
+func (x *Transactor) release(cause error) error {
+	x.vacate(x.ctx, cause)
+	x.cancel(because(ErrClosed, cause))
 	x.work.Wait()
 	x.term.Load().wait()
 	return errors.Join(x.unlock(), x.log.Close())

@@ -114,7 +114,7 @@ func (s *sim) open() *Transactor {
 func (s *sim) run() {
 	s.level = 3 + s.n(12)
 	s.opt = Options{
-		MaxBatch: 1 + s.n(4), Depth: 1 + s.n(5), Retries: []int{-1, 1, 2}[s.n(3)], StoreTimeout: time.Second, MaxEpochs: 20,
+		MaxBatch: 1 + s.n(4), Depth: 1 + s.n(5), Retries: []int{-1, 1, 2}[s.n(3)], StoreTimeout: time.Second, MaxEpochs: 20, TakeOver: true,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	x := s.open()
