@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/mem"
@@ -339,6 +340,105 @@ func TestL11_RootToOpen(t *testing.T) {
 	wantError(t, err, log.ErrDeleted, "open")
 	_, err = new(log.Witness).RootToOpen(w.ctx, w.server.Open("none", mem.Options{}))
 	wantError(t, err, log.ErrNoRoot, "open")
+}
+
+// The database is deleted and made anew while an opener looks: the epochs of two lives are not compared.
+func TestL11_RootToOpenBetweenTwoLives(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	l := w.handle()
+	n := 0
+	on(l, mem.OpList, 1, func() {
+		w.open() // so that the listing shows an epoch above the root's
+		on(l, mem.OpRoot, 1, func() {
+			n++
+			w.check(log.Delete(w.ctx, w.l, log.DeleteOptions{}))
+			_, err := log.Create(w.ctx, w.l)
+			w.check(err)
+		})
+	})
+	r, err := new(log.Witness).RootToOpen(w.ctx, l)
+	w.check(err)
+	if r.Epoch != 0 || n != 1 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// A tombstone that gave way to an older state, which then lived on.
+func TestL11_ADeletedDatabaseComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	restore := w.l.Backup()
+	w.check(log.Delete(w.ctx, w.l, log.DeleteOptions{}))
+	var witness log.Witness
+	_, err := witness.Root(w.ctx, w.l)
+	w.check(err)
+	restore()
+	for range 3 {
+		_, err = witness.Root(w.ctx, w.l)
+		wantError(t, err, log.ErrRolledBack, "the root of a database that was deleted")
+		w.take()
+	}
+}
+
+// Leases are renewed while an owner recovers and readers read: only the root's version and lease counter change, and nobody begins
+// again for that.
+func TestL8_RenewalsDisturbNobody(t *testing.T) {
+	w := newWorld(t)
+	a := w.open()
+	for range 20 {
+		w.land(a.batch(1))
+	}
+	w.open()
+	renew := func(l *mem.Log, calls *int) {
+		l.SetHook(func(mem.Call) mem.Fault {
+			*calls++
+			w.lease(time.Second)
+			return mem.Fault{}
+		})
+	}
+	quiet := func(l *mem.Log, calls *int) {
+		l.SetHook(func(mem.Call) mem.Fault { *calls++; return mem.Fault{} })
+	}
+	// As many calls as in quiet, and the same answers.
+	p := w.take()
+	var calls [2]int
+	for i, hook := range []func(*mem.Log, *int){quiet, renew} {
+		hook(p.l, &calls[i])
+		w.check(p.try(log.Head{}))
+		if len(p.read) != 22 {
+			t.Fatalf("found %s", p.show(p.read))
+		}
+	}
+	if calls[0] != calls[1] {
+		t.Errorf("a recovery takes %d calls, and %d while the lease is renewed", calls[0], calls[1])
+	}
+	w.land(p.start())
+	calls = [2]int{}
+	for i, hook := range []func(*mem.Log, *int){quiet, renew} {
+		r := w.reader(log.ReaderOptions{Buffer: 1000})
+		hook(r.l, &calls[i])
+		r.sync()
+		r.sync()
+		if len(r.got) != 23 {
+			t.Fatalf("read %s", r.show(r.got))
+		}
+	}
+	if calls[0] != calls[1] {
+		t.Errorf("two Syncs take %d calls, and %d while the lease is renewed", calls[0], calls[1])
+	}
+	// What is missing is missing, however often the lease is renewed meanwhile.
+	lost := w.get(log.Key{Epoch: 1, FirstT: 5})
+	w.lose(lost)
+	n := 0
+	q := w.take()
+	renew(q.l, &n)
+	wantError(t, q.try(log.Head{}), log.ErrCorrupt, "recover")
+	q.head = p.head
+	w.land(q.start())
+	r := w.reader(log.ReaderOptions{})
+	renew(r.l, &n)
+	wantError(t, r.try(), log.ErrCorrupt, "sync")
 }
 
 func BenchmarkRecover(b *testing.B) {

@@ -56,6 +56,8 @@ func goesBack(seen, now *Root) error {
 	case now.Version == seen.Version && *now != *seen:
 		why = fmt.Sprintf("its version %d is not the one that was seen", now.Version)
 	case now.Instance != seen.Instance: // another life under the same name: everything begins anew
+	case seen.Deleted && !now.Deleted:
+		why = "it was deleted, and is not any more"
 	case now.Epoch < seen.Epoch:
 		why = fmt.Sprintf("its epoch is %d, and epoch %d was seen", now.Epoch, seen.Epoch)
 	case now.Epoch == seen.Epoch && now.Claim != seen.Claim:
@@ -73,6 +75,7 @@ func goesBack(seen, now *Root) error {
 // the root's was rolled back, and the root must be left alone, or restarting would lift it past them. Errors: ErrRolledBack, ErrNoRoot,
 // ErrDeleted.
 func (w *Witness) RootToOpen(ctx context.Context, l Log) (*Root, error) {
+	var inst ID // whose objects were listed
 	for above := uint64(0); ; {
 		r, err := w.Root(ctx, l)
 		switch {
@@ -80,10 +83,10 @@ func (w *Witness) RootToOpen(ctx context.Context, l Log) (*Root, error) {
 			return nil, err
 		case r.Deleted:
 			return nil, ErrDeleted
-		case r.Epoch < above:
+		case r.Instance == inst && r.Epoch < above:
 			return nil, fmt.Errorf("%w: the log holds objects of epoch %d, and the root's is %d", ErrRolledBack, above, r.Epoch)
 		}
-		above = 0
+		inst, above = r.Instance, 0
 		for k, err := range l.List(ctx, r.Instance, Key{r.Epoch, math.MaxUint64}) {
 			if err != nil {
 				return nil, err

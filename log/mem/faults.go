@@ -212,6 +212,28 @@ func (l *Log) Remove(inst log.ID, k log.Key) bool {
 	return found
 }
 
+// RemoveBlob makes a blob disappear, as a collector does. It reports whether it was there.
+func (l *Log) RemoveBlob(inst log.ID, name string) bool {
+	l.db.mu.Lock()
+	defer l.db.mu.Unlock()
+	blobs := l.db.shelf(inst).blobs
+	_, found := blobs[name]
+	delete(blobs, name)
+	return found
+}
+
+// Instances counts the instances of which the database holds anything, be they the root's or not.
+func (l *Log) Instances() (n int) {
+	l.db.mu.RLock()
+	defer l.db.mu.RUnlock()
+	for _, s := range l.db.shelves {
+		if len(s.objects)+len(s.blobs) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Replace puts o at its key whatever is there, as a store does that returns other bytes than it was given.
 func (l *Log) Replace(inst log.ID, o *log.Object) {
 	l.db.mu.Lock()
