@@ -4,8 +4,12 @@ GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 1m
 BENCH ?= .
+PKG ?= ./...
 
-.PHONY: help check test race fuzz bench
+# Starts PostgreSQL, PgBouncer and MinIO, and runs a command that finds them: docs/testing.md.
+SERVERS := $(GO) run ./internal/testserver/run --
+
+.PHONY: help check test race servers fuzz bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -17,11 +21,14 @@ check: ## gofmt, go vet, staticcheck and the layering check
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) test -count=1 ./internal/layers
 
-test: ## all tests
-	$(GO) test -timeout 30m ./...
+test: ## the tests of PKG (all), against real servers that it starts
+	$(SERVERS) $(GO) test -timeout 30m $(PKG)
 
-race: ## all tests under the race detector
-	$(GO) test -race -timeout 60m ./...
+race: ## the tests of PKG (all) under the race detector, against the same servers
+	$(SERVERS) $(GO) test -race -timeout 60m $(PKG)
+
+servers: ## the servers alone, until Ctrl-C: prints what to export for go test
+	@$(GO) run ./internal/testserver/run
 
 # Every fuzz target there is, one after the other: go test takes one at a time.
 fuzz: ## every fuzz target for FUZZTIME (1m)

@@ -45,6 +45,7 @@ var arrows = map[string][]string{
 	"internal/mutant":            nil,
 	"internal/mutant/mutanttest": nil,
 	"internal/testserver":        nil,
+	"internal/testserver/run":    {"internal/testserver"},
 }
 
 // testArrows are what the tests of a package may import beyond that.

@@ -33,7 +33,7 @@ func StartPgBouncer(ctx context.Context, postgres string) (*PgBouncer, error) {
 	}
 	u, err := url.Parse(postgres)
 	if err != nil || u.Hostname() == "" || u.User == nil {
-		return nil, errors.New("a PgBouncer needs a URL of the form postgres://user:password@host:port/database")
+		return nil, errNotPostgres
 	}
 	dir, err := newScratch("pgbouncer")
 	if err != nil {

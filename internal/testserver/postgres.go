@@ -199,7 +199,7 @@ func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
 	defer cancel()
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
-		return errors.New("it is no URL of the form postgres://user@host:port/database") // pgx's text repeats parts of it
+		return errNotPostgres // pgx's text repeats parts of it
 	}
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // PgBouncer keeps no prepared statements
 	c, err := pgx.ConnectConfig(ctx, cfg)

@@ -135,18 +135,18 @@ func (s *Shared) S3(t testing.TB) string {
 	t.Helper()
 	u, err := url.Parse(s.s3URL(t))
 	if err != nil || u.Scheme != "s3" || u.Host == "" {
-		t.Fatalf("%s is no URL of the form s3://bucket?endpoint=http://host:port", S3URL)
+		t.Fatal(wrong(S3URL, errNotS3))
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/") + "/" + unique()
 	return u.String()
 }
 
-// S3Server says which server and version [Shared.S3] is: what its answers name it, and what is known of it.
+// S3Server says which server and version [Shared.S3] is: the name in its answers, and the version where that is known.
 func (s *Shared) S3Server(t testing.TB) string {
 	t.Helper()
 	u, err := url.Parse(s.s3URL(t))
 	if err != nil {
-		t.Fatalf("%s is no URL", S3URL)
+		t.Fatal(wrong(S3URL, errNotS3))
 	}
 	version := os.Getenv(S3Server)
 	s.mu.Lock()
@@ -154,14 +154,17 @@ func (s *Shared) S3Server(t testing.TB) string {
 		version = s.minio.Version()
 	}
 	s.mu.Unlock()
-	if version != "" {
-		return version
-	}
 	name, err := serverHeader(t.Context(), u.Query().Get("endpoint"))
 	if err != nil {
 		t.Fatal(wrong(S3URL, err))
 	}
-	return name
+	if version == "" {
+		return name + ", which does not tell its version"
+	}
+	if !strings.HasPrefix(version, name+" ") {
+		t.Fatalf("%s is %q, but the server calls itself %q", S3Server, version, name)
+	}
+	return version
 }
 
 func (s *Shared) s3URL(t testing.TB) string {
@@ -230,16 +233,22 @@ func serverHeader(ctx context.Context, endpoint string) (string, error) {
 	}
 	defer resp.Body.Close()
 	if name := resp.Header.Get("Server"); name != "" {
-		return name + ", of a version that it does not tell", nil
+		return name, nil
 	}
-	return "an S3 server that does not tell its name", nil
+	return "a server without a name", nil
 }
+
+// What is wrong with a URL that is no store's. Never the URL itself: it may hold a password.
+var (
+	errNotPostgres = errors.New("it is no URL of the form postgres://user:password@host:port/database")
+	errNotS3       = errors.New("it is no URL of the form s3://bucket?endpoint=http://host:port")
+)
 
 // withDatabase is a PostgreSQL URL with another database.
 func withDatabase(rawURL, name string) (string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Host == "" {
-		return "", errors.New("it is no URL of the form postgres://user@host:port/database")
+		return "", errNotPostgres
 	}
 	u.Path, u.RawPath = "/"+name, ""
 	return u.String(), nil
