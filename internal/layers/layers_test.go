@@ -32,6 +32,7 @@ var arrows = map[string][]string{
 	"log":            {"datom", "internal/mutant"},
 	"log/mem":        {"log", "datom"},
 	"log/fs":         {"log", "datom"},
+	"log/s3":         {"log"},
 	"log/fs/crashfs": {"log/fs"},
 	"log/logtest":    {"log", "datom"},
 
@@ -53,7 +54,9 @@ var testArrows = map[string][]string{
 	"log":            {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
 	"log/mem":        {"log/logtest"},
 	"log/fs":         {"log/logtest", "log/fs/crashfs"},
+	"log/s3":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
 	"log/fs/crashfs": {"log/logtest", "log", "datom"},
+	"log/pg":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
 	"log/logtest":    {"log/mem"},
 	"transactor":     {"log/mem", "log/fs", "log/fs/crashfs", "internal/mutant/mutanttest"},
 }
@@ -75,6 +78,7 @@ var modules = map[string][]string{
 	"github.com/schollz/progressbar/v3":       {"cmd/stele"},
 	"github.com/jackc/pgx":                    {"log/pg", "internal/testserver"},
 	"github.com/aws/aws-sdk-go-v2":            {"log/s3"},
+	"github.com/aws/smithy-go":                {"log/s3"},
 	"github.com/minio/minio-go":               {"log/s3"},
 }
 
