@@ -1,0 +1,131 @@
+package s3
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/steledb/stele/log"
+)
+
+// This file makes every key in the bucket, and checks what goes into them.
+
+const (
+	rootName    = "ROOT"
+	objectsName = "log"
+	blobsName   = "blobs"
+	// probeName is no database's name, so that a probe meets none.
+	probeName = ".probe"
+
+	// maxPrefix leaves room for the rest of a key below S3's 1024 bytes.
+	maxPrefix   = 512
+	maxBlobName = 200
+	// directorySuffix marks S3's directory buckets: their listings have no order and no StartAfter.
+	directorySuffix = "--x-s3"
+)
+
+// below is the keys' beginning for what lies under the parts.
+func below(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p != "" {
+			b.WriteString(p)
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
+func (l *Log) rootKey() string                   { return l.base + rootName }
+func (l *Log) instanceKeys(inst log.ID) string   { return l.base + below(inst.String()) }
+func (l *Log) objectKeys(inst log.ID) string     { return l.base + below(inst.String(), objectsName) }
+func (l *Log) blobKeys(inst log.ID) string       { return l.base + below(inst.String(), blobsName) }
+func (l *Log) key(inst log.ID, k log.Key) string { return l.objectKeys(inst) + k.String() }
+
+// checkBucket says what is wrong with a bucket's name.
+func checkBucket(name string) error {
+	ok := len(name) >= 3 && len(name) <= 63
+	for i := 0; i < len(name) && ok; i++ {
+		c := name[i]
+		edge := i == 0 || i == len(name)-1
+		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || !edge && (c == '.' || c == '-')
+	}
+	switch {
+	case !ok || strings.Contains(name, ".."):
+		return fmt.Errorf("%q is not a bucket's name: 3 to 63 of a-z, 0-9, dots and hyphens, with a letter or digit at both ends", name)
+	case strings.HasSuffix(name, directorySuffix):
+		return fmt.Errorf("%s is a directory bucket (its name ends in %s): such a bucket lists in no order, and a log cannot be read from it; use a general purpose bucket", name, directorySuffix)
+	}
+	return nil
+}
+
+// checkPrefix says what is wrong with a prefix; empty is none.
+func checkPrefix(prefix string) error {
+	bad := func(why string) error {
+		return fmt.Errorf("%q is not a prefix: %s", prefix, why)
+	}
+	switch {
+	case prefix == "":
+		return nil
+	case len(prefix) > maxPrefix:
+		return fmt.Errorf("the prefix has %d bytes, more than %d", len(prefix), maxPrefix)
+	case !utf8.ValidString(prefix):
+		return bad("it is not UTF-8")
+	}
+	for _, r := range prefix {
+		if r < ' ' || r == 0x7f || r == '\\' || r == utf8.RuneError || r == 0xfffe || r == 0xffff {
+			return bad("it holds a control character or a backslash, which stores treat differently")
+		}
+	}
+	for part := range strings.SplitSeq(prefix, "/") {
+		switch part {
+		case "":
+			return bad("a slash stands at its beginning, at its end or behind another slash")
+		case ".", "..":
+			return bad("a part of it is a dot or two")
+		}
+	}
+	return nil
+}
+
+// checkName says what is wrong with a database's name.
+func checkName(name string) error {
+	ok := len(name) >= 1 && len(name) <= 63
+	for i := 0; i < len(name) && ok; i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || i > 0 && (c == '.' || c == '_' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("%q is not a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}", name)
+	}
+	return nil
+}
+
+// checkBlobName says what is wrong with a blob's name.
+func checkBlobName(name string) error {
+	ok := len(name) >= 1 && len(name) <= maxBlobName
+	for i := 0; i < len(name) && ok; i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || i > 0 && c == '.'
+	}
+	if !ok {
+		return fmt.Errorf("%q is not a blob's name: it must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,%d}", name, maxBlobName-1)
+	}
+	return nil
+}
+
+// parseEndpoint reads an endpoint: http or https, a host, maybe a port, and nothing else. An error never shows it, for a
+// password may be in it.
+func parseEndpoint(endpoint string) (*url.URL, error) {
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return nil, fmt.Errorf("the endpoint is not a URL like http://127.0.0.1:9000 or https://s3.example.org")
+	case u.User != nil:
+		return nil, fmt.Errorf("the endpoint holds a user or a password: credentials come from the environment or the AWS configuration files, never from a URL")
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("the endpoint names more than a scheme, a host and a port")
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
