@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"log/fs":         {"log", "datom"},
 	"log/s3":         {"log"},
 	"log/fs/crashfs": {"log/fs"},
+	"log/pg":         {"log"},
 	"log/logtest":    {"log", "datom"},
 
 	"transactor": {"tx", "db", "log", "datom", "internal/mutant"},
