@@ -12,7 +12,8 @@ import (
 var chainCases = []testCase{
 	{"Chain_L8_ReaderBesideTakeovers", readerBesideTakeovers},
 	{"Chain_L5_ZombiesOfEveryEpoch", zombies},
-	{"Chain_CopiedByteForByte", copied},
+	{"Chain_L3_FrozenWriterWakes", frozenWriter},
+	{"Chain_L5_EveryOrderOfLanding", ordersOfLanding},
 	{"Chain_ReopenedIsTheSame", reopened},
 }
 
@@ -126,51 +127,6 @@ func zombies(s *suite) {
 	}
 }
 
-// copied: objects copied byte for byte form the same log, under a root with an instance of its own.
-func copied(s *suite) {
-	src := s.handle()
-	for range 3 {
-		o := s.own(src)
-		o.append(o.batch(2), o.batch(1))
-		o.release()
-	}
-	to := &suite{T: s.T, b: s.b, open: s.b.New(s.T), ctx: s.ctx}
-	dst := to.handle()
-	unlock, err := dst.Lock(s.ctx, true)
-	s.must(err, "lock the copy")
-	var head log.Head
-	inst := log.NewID()
-	st, err := log.NewReader(src, log.ReaderOptions{}).Sync(s.ctx, func(o *log.Object) error {
-		c, err := log.Decode(slices.Clone(o.Bytes()))
-		if err != nil {
-			return err
-		}
-		if head, err = head.Follow(o); err != nil {
-			return err
-		}
-		return dst.Append(s.ctx, inst, c)
-	})
-	s.must(err, "copy")
-	root := &log.Root{Version: 1, Format: st.Root.Format, Lineage: st.Root.Lineage, Instance: inst, Epoch: st.Root.Epoch + 1, Claim: log.NewID()}
-	start, err := log.Encode(log.Header{Lineage: root.Lineage, Claim: root.Claim, Epoch: root.Epoch, Kind: log.KindStart,
-		FirstT: head.LastT + 1, Prev: head.Pos}, nil, false)
-	s.must(err, "encode the copy's start")
-	s.must(dst.Append(s.ctx, inst, start), "append the copy's start")
-	s.must(dst.CompareAndSwap(s.ctx, nil, root), "create the copy's root")
-	s.must(unlock(), "unlock")
-	want := append(s.objects(s.ctx, src, st.Root.Instance, log.Key{}), start)
-	var got []*log.Object
-	_, err = log.NewReader(to.handle(), log.ReaderOptions{}).Sync(s.ctx, func(o *log.Object) error { got = append(got, o); return nil })
-	s.must(err, "read the copy")
-	if !slices.EqualFunc(got, want, sameObject) {
-		s.Fatalf("the copy is %v, want %v", keysOf(got), keysOf(want))
-	}
-	o := to.own(dst)
-	if !slices.EqualFunc(o.chain[:len(o.chain)-1], want, sameObject) {
-		s.Fatalf("the copy's owner finds %v, want %v", keysOf(o.chain), keysOf(want))
-	}
-}
-
 func reopened(s *suite) {
 	var chain []*log.Object
 	for i := range 4 {
@@ -189,5 +145,73 @@ func reopened(s *suite) {
 		if err := l.Append(s.ctx, o.root.Instance, objs[0]); !errors.Is(err, log.ErrClosed) {
 			s.Fatalf("append to a closed handle: %v", err)
 		}
+	}
+}
+
+// frozenWriter: an owner stops in the middle of its work; two others take over, one after the other; then it wakes and goes on as if nothing
+// had happened. Nothing of what it writes now is ever seen, and the log tells it which of its open batches landed.
+func frozenWriter(s *suite) {
+	a := s.own(s.handle())
+	acked := a.batches(2)
+	a.append(acked...)
+	s.must(a.Verify(s.ctx, a.check(keysOf(acked)...)), "verify")
+	proven := a.head
+	a.fenced = a.head.LastT
+	open := a.batches(5)
+	a.append(open[0], open[2]) // 1 is on its way when it stops; 3 and 4 were not sent
+	if s.b.OneWriter {
+		a.release() // there, who is stopped keeps the lock: only its death brings others
+	}
+	reader := log.NewReader(s.handle(), log.ReaderOptions{})
+	var seen []*log.Object
+	follow := func() {
+		s.Helper()
+		_, err := reader.Sync(s.ctx, func(o *log.Object) error { seen = append(seen, o); return nil })
+		s.must(err, "read")
+	}
+	follow()
+	want := append(slices.Clone(a.chain), append(acked, open[0])...)
+	for range 2 {
+		o := s.own(s.handle())
+		if !slices.EqualFunc(o.chain[:len(o.chain)-1], want, sameObject) {
+			s.Fatalf("epoch %d found %v, want %v", o.root.Epoch, keysOf(o.chain), keysOf(want))
+		}
+		next := o.batch(2)
+		o.append(next)
+		s.must(o.Verify(s.ctx, o.check(next.Key())), "verify")
+		want = append(o.chain, next)
+		o.release()
+	}
+	for _, obj := range open { // it wakes
+		err, verr := a.AppendVerify(s.ctx, obj, a.check())
+		switch {
+		case s.b.OneWriter && (err == nil || log.OutcomeOf(err) == log.Unknown):
+			s.Fatalf("who lost the lock may still write: %v", err)
+		case !s.b.OneWriter:
+			s.must(err, "append, late")
+			s.wants(verr, log.ErrNotOwner, "verify, deposed")
+		}
+	}
+	s.wants(a.Verify(s.ctx, a.check(keysOf(acked)...)), log.ErrNotOwner, "verify, deposed")
+	renewed := a.root.Next()
+	renewed.LeaseCounter++
+	s.wants(a.CompareAndSwap(s.ctx, a.root, renewed), log.ErrConflict, "renew a lease that is lost")
+	_, err := log.Recover(s.ctx, a, a.root, proven, func(*log.Object) error { return nil })
+	s.wants(err, log.ErrNotOwner, "recover, deposed")
+	// The fate of its open batches, from what it had proven on.
+	landed := map[log.Hash]bool{}
+	_, err = log.NewReader(a, log.ReaderOptions{From: proven, Instance: a.root.Instance}).Sync(s.ctx, func(o *log.Object) error {
+		landed[o.Hash()] = true
+		return nil
+	})
+	s.must(err, "read on from what was proven")
+	for i, obj := range open {
+		if landed[obj.Hash()] != (i == 0) {
+			s.Fatalf("open batch %d landed: %t", i, landed[obj.Hash()])
+		}
+	}
+	follow()
+	if o := s.own(s.handle()); !slices.EqualFunc(o.chain[:len(o.chain)-1], want, sameObject) || !slices.EqualFunc(seen, want, sameObject) {
+		s.Fatalf("the next owner finds %v, a reader was handed %v, want %v", keysOf(o.chain), keysOf(seen), keysOf(want))
 	}
 }

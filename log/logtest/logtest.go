@@ -54,7 +54,7 @@ func Run(t *testing.T, b Backend) {
 			record(t, fmt.Sprintf("%s\t%s\t%d\n", b.Name, server, ran.Load()))
 		}
 	})
-	for _, c := range slices.Concat(rootCases, appendCases, readCases, ownerCases, chainCases, handleCases) {
+	for _, c := range slices.Concat(rootCases, appendCases, readCases, ownerCases, chainCases, databaseCases, handleCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Cleanup(func() {
 				if !t.Skipped() {
