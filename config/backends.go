@@ -4,18 +4,24 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/fs"
 	"github.com/steledb/stele/log/mem"
+	"github.com/steledb/stele/log/pg"
+	"github.com/steledb/stele/log/s3"
 )
 
 // backend is one kind of store.
 type backend struct {
 	schemes []string
-	form    string   // how its URLs are written, for messages
+	form    string // how its URLs are written, for messages
+	remote  bool   // a server: what stands behind scheme:// is its driver's, and so are options that are not ours
+	// bucket: "//" is followed by a bucket and maybe a path, not by an absolute path.
+	bucket  bool
 	options []option // its own, beside dbOption
 	// open makes a log; nil: this version does not have the backend.
 	open func(context.Context, store, *slog.Logger) (log.Log, error)
@@ -25,6 +31,7 @@ type backend struct {
 type option struct {
 	name  string
 	takes string // what its value is, for messages
+	hide  bool   // a wrong value is not shown: there may be a password in it
 	set   func(*settings, string) bool
 }
 
@@ -34,6 +41,11 @@ type settings struct {
 	delay    time.Duration // mem
 	rollSize int64         // fs, bytes
 	nonLocal bool          // fs
+	pooler   pg.Pooler     // pg
+	depth    int           // pg
+	endpoint string        // s3
+	region   string        // s3
+	client   string        // s3
 }
 
 // backends are all there is to know of stores outside their packages.
@@ -42,11 +54,11 @@ func backends() []*backend {
 		{
 			schemes: []string{"fs"}, form: "fs:DIR",
 			options: []option{
-				{"roll-size", "a size from 64KiB to 4GiB, as in 16MiB", func(s *settings, v string) (ok bool) {
+				{name: "roll-size", takes: "a size from 64KiB to 4GiB, as in 16MiB", set: func(s *settings, v string) (ok bool) {
 					s.rollSize, ok = parseSize(v)
 					return ok && s.rollSize >= 64<<10 && s.rollSize <= 4<<30
 				}},
-				{"non-local", "true or false", func(s *settings, v string) bool {
+				{name: "non-local", takes: "true or false", set: func(s *settings, v string) bool {
 					s.nonLocal = v == "true"
 					return v == "true" || v == "false"
 				}},
@@ -56,7 +68,7 @@ func backends() []*backend {
 		{
 			schemes: []string{"mem"}, form: "mem:NAME",
 			options: []option{
-				{"delay", "a duration from 0 to 1m, as in 2ms", func(s *settings, v string) bool {
+				{name: "delay", takes: "a duration from 0 to 1m, as in 2ms", set: func(s *settings, v string) bool {
 					d, err := time.ParseDuration(v)
 					s.delay = d
 					return err == nil && d >= 0 && d <= time.Minute
@@ -64,13 +76,45 @@ func backends() []*backend {
 			},
 			open: openMem,
 		},
-		{schemes: []string{"postgres", "postgresql"}, form: "postgres://…"},
-		{schemes: []string{"s3"}, form: "s3://…"},
+		{
+			schemes: []string{"postgres", "postgresql"}, form: "postgres://…", remote: true,
+			options: []option{
+				{name: "pooler", takes: "transaction", set: func(s *settings, v string) bool {
+					s.pooler = pg.Pooler(v)
+					return s.pooler == pg.Transaction
+				}},
+				{name: "depth", takes: "a number from 1 to 64", set: func(s *settings, v string) bool {
+					n, err := strconv.Atoi(v)
+					s.depth = n
+					return err == nil && n >= 1 && n <= 64
+				}},
+			},
+			open: openPG,
+		},
+		{
+			schemes: []string{"s3"}, form: "s3://BUCKET/PREFIX", bucket: true,
+			options: []option{
+				{name: "endpoint", takes: "http:// or https://, a host and maybe a port; credentials come from the environment", hide: true,
+					set: func(s *settings, v string) bool {
+						s.endpoint = v
+						return s3.CheckEndpoint(v) == nil
+					}},
+				{name: "region", takes: "a region, as in eu-central-1", set: func(s *settings, v string) bool {
+					s.region = v
+					return s3.CheckRegion(v) == nil
+				}},
+				{name: "client", takes: s3.AWS + " or " + s3.MinIO, set: func(s *settings, v string) bool {
+					s.client = v
+					return v == s3.AWS || v == s3.MinIO
+				}},
+			},
+			open: openS3,
+		},
 	}
 }
 
 // dbOption is the option of every backend.
-var dbOption = option{"db", "a name: [a-z0-9][a-z0-9._-]{0,62}", func(s *settings, v string) bool {
+var dbOption = option{name: "db", takes: "a name: [a-z0-9][a-z0-9._-]{0,62}", set: func(s *settings, v string) bool {
 	s.db = v
 	return fs.CheckName(v) == nil
 }}
@@ -79,11 +123,21 @@ func openFS(ctx context.Context, s store, logger *slog.Logger) (log.Log, error) 
 	return fs.Open(ctx, fs.Options{Dir: s.place, Name: s.db, RollSize: s.rollSize, AllowNonLocal: s.nonLocal, Logger: logger})
 }
 
+func openPG(ctx context.Context, s store, logger *slog.Logger) (log.Log, error) {
+	return pg.Open(ctx, pg.Options{URL: s.place, Name: s.db, Pooler: s.pooler, Depth: s.depth, Logger: logger})
+}
+
 // memory is what mem: URLs share: a database that is closed can be opened again, so something must keep it.
 var memory = mem.NewServer()
 
 func openMem(_ context.Context, s store, _ *slog.Logger) (log.Log, error) {
 	return memory.Open(s.place+"/"+s.db, mem.Options{Delay: s.delay}), nil
+}
+
+func openS3(ctx context.Context, s store, logger *slog.Logger) (log.Log, error) {
+	bucket, prefix, _ := strings.Cut(s.place, "/")
+	return s3.Open(ctx, s3.Options{Bucket: bucket, Prefix: strings.TrimSuffix(prefix, "/"), Name: s.db,
+		Endpoint: s.endpoint, Region: s.region, Client: s.client, Logger: logger})
 }
 
 // parseSize reads a number of bytes, or of KiB, MiB or GiB.

@@ -4,16 +4,27 @@
 // # Store URLs
 //
 //	fs:DIR, or DIR alone       a directory on a local disk; also fs:///absolute/DIR
+//	s3://BUCKET/PREFIX         a bucket of S3 or of what speaks like it, which must be there; the prefix may be left out
 //	mem:NAME                   memory; everybody in this process who says the same NAME shares it, until the process ends
+//	postgres://…               PostgreSQL; USER:PASSWORD@HOST:PORT/DATABASE, several hosts, and the options of the driver (pgx), as in
+//	                           "postgres://app@db1,db2/app?sslmode=verify-full&db=orders"
 //
 // Options follow a question mark, each at most once, as in "fs:data?db=orders&roll-size=16MiB":
 //
 //	db=NAME                    the database in the store, [a-z0-9][a-z0-9._-]{0,62}; "main" if it is not given
 //	roll-size=SIZE             fs: the size from which on a log file is followed by another: bytes, or KiB, MiB, GiB; 64MiB
 //	non-local=true             fs: take a file system that keeps nothing after a crash or whose locks do not hold, and have no durability
+//	endpoint=URL               s3: the store, if it is not AWS, as in http://127.0.0.1:9000
+//	region=NAME                s3: the bucket's region, if the environment does not say it
+//	client=aws, client=minio   s3: the SDK that speaks with the store
 //	delay=DURATION             mem: how long every call to the store takes, as in 2ms
+//	pooler=transaction         postgres: a pooler stands between, which gives a server connection for one transaction at a time (PgBouncer)
+//	depth=N                    postgres: how many flushes are in flight, each on a connection of its own, 1 to 64; 8
 //
-// After "fs:" and "mem:", %XX stands for a byte; a directory alone is taken as it is written, up to a question mark. Errors
+// Credentials for s3 come from where the AWS tools look for them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE and the shared
+// files, the machine's role; with an endpoint also MINIO_ACCESS_KEY and MINIO_SECRET_KEY, or MINIO_ROOT_USER and MINIO_ROOT_PASSWORD.
+//
+// After "fs:", "mem:" and in a prefix, %XX stands for a byte; a directory alone is taken as it is written, up to a question mark. Errors
 // never hold a URL's user, password or unknown options' values.
 package config
 
@@ -76,7 +87,7 @@ func logger(opt transactor.Options) *slog.Logger {
 
 // Redacted is url as it may be shown: as it is where nothing in it can be a secret, or else its scheme alone.
 func Redacted(url string) string {
-	if _, err := parse(url); err != nil {
+	if s, err := parse(url); err != nil || s.backend.remote {
 		scheme, _, _ := cutScheme(url)
 		return scheme + ":…"
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/log/pg"
 	"github.com/steledb/stele/transactor"
 	"github.com/steledb/stele/tx"
 )
@@ -195,10 +196,11 @@ func TestOptionsArrive(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for url, want := range map[string]error{
-		"":                          config.ErrURL,
-		"fs:x?db=UPPER":             config.ErrURL,
-		"postgres://u:secret@h/d":   config.ErrNotBuilt,
-		"s3://bucket/prefix?secret": config.ErrNotBuilt,
+		"":                           config.ErrURL,
+		"fs:x?db=UPPER":              config.ErrURL,
+		"postgres://u:secret@h/d?db": config.ErrURL,
+		"postgres://u:secret@h:x/d":  pg.ErrURL,
+		"s3://bucket/x?token=secret": config.ErrURL,
 	} {
 		_, err1 := config.OpenLog(t.Context(), url)
 		_, err2 := config.Open(t.Context(), url, quiet())

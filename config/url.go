@@ -4,13 +4,14 @@ import (
 	"fmt"
 	neturl "net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // store is a store URL that was understood.
 type store struct {
 	backend *backend
-	place   string // fs: the directory; mem: the name
+	place   string // fs: the directory; mem: the name; s3: bucket/prefix; postgres: the URL without our own options
 	settings
 }
 
@@ -33,7 +34,19 @@ func parse(url string) (store, error) {
 		return store{}, fmt.Errorf("%s: %w; it has %s", scheme, ErrNotBuilt, known())
 	}
 	place, query, _ := strings.Cut(rest, "?")
-	if after, ok := strings.CutPrefix(place, "//"); ok && escaped {
+	if b.remote {
+		return parseRemote(b, scheme, place, query)
+	}
+	if after, ok := strings.CutPrefix(place, "//"); b.bucket {
+		bucket, _, _ := strings.Cut(after, "/")
+		switch {
+		case !ok || bucket == "":
+			return store{}, bad("it names no bucket; it is written %s", b.form)
+		case strings.ContainsAny(bucket, "@:%"):
+			return store{}, bad("what follows %s:// is a bucket's name and nothing else; credentials come from the environment, a host is the option endpoint", scheme)
+		}
+		place = after
+	} else if ok && escaped {
 		if !strings.HasPrefix(after, "/") {
 			return store{}, bad("what follows %s:// names a host, and this store has none; it is written %s, or with three slashes for an absolute path", scheme, b.form)
 		}
@@ -53,19 +66,41 @@ func parse(url string) (store, error) {
 		return store{}, bad("there is a zero byte in it")
 	}
 	s := store{backend: b, place: place, settings: settings{db: "main"}}
-	own, foreign, err := takeOptions(query, append([]option{dbOption}, b.options...))
+	foreign, err := s.take(query)
 	if err != nil {
 		return store{}, err
 	}
 	if len(foreign) > 0 {
 		return store{}, bad("%s: stores have no option %q; they have %s", b.schemes[0], optionName(foreign[0]), names(b))
 	}
+	return s, nil
+}
+
+// parseRemote reads the URL of a server: what is not ours is left as it was written, for the driver.
+func parseRemote(b *backend, scheme, place, query string) (store, error) {
+	if !strings.HasPrefix(place, "//") {
+		return store{}, bad("it names no server; it is written %s", b.form)
+	}
+	s := store{backend: b, place: scheme + ":" + place, settings: settings{db: "main"}}
+	foreign, err := s.take(query)
+	if len(foreign) > 0 {
+		s.place += "?" + strings.Join(foreign, "&")
+	}
+	return s, err
+}
+
+// take takes our own options from a query and returns the others.
+func (s *store) take(query string) (foreign []string, err error) {
+	own, foreign, err := takeOptions(query, append([]option{dbOption}, s.backend.options...))
+	if err != nil {
+		return nil, err
+	}
 	for _, o := range own {
 		if !o.option.set(&s.settings, o.value) {
-			return store{}, bad("option %s is %q; it must be %s", o.option.name, o.value, o.option.takes)
+			return nil, bad("option %s is %s; it must be %s", o.option.name, o.option.show(o.value), o.option.takes)
 		}
 	}
-	return s, nil
+	return foreign, nil
 }
 
 // cutScheme tells a URL from a directory: a scheme is a letter, then letters, digits, plus, minus and dots, up to a colon. Only what
@@ -97,6 +132,14 @@ type given struct {
 	value  string
 }
 
+// show is a wrong value as a message may have it.
+func (o option) show(value string) string {
+	if o.hide {
+		return "something else"
+	}
+	return strconv.Quote(value)
+}
+
 // takeOptions takes our own options out of a query: what is left, as it was written, is the store's driver's.
 func takeOptions(query string, options []option) (own []given, foreign []string, err error) {
 	for part := range strings.SplitSeq(query, "&") {
@@ -115,7 +158,7 @@ func takeOptions(query string, options []option) (own []given, foreign []string,
 		_, raw, _ := strings.Cut(part, "=")
 		value, err := neturl.QueryUnescape(raw)
 		if err != nil {
-			return nil, nil, bad("option %s is %q, where a %% is not followed by two hexadecimal digits; it must be %s", o.name, raw, o.takes)
+			return nil, nil, bad("option %s is %s, where a %% is not followed by two hexadecimal digits; it must be %s", o.name, o.show(raw), o.takes)
 		}
 		own = append(own, given{o, value})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/steledb/stele/log/fs"
+	"github.com/steledb/stele/log/pg"
 )
 
 func TestParse(t *testing.T) {
@@ -39,6 +40,9 @@ func TestParse(t *testing.T) {
 		{"mem:x", "x", settings{db: "main"}},
 		{"mem:x?delay=2ms", "x", settings{db: "main", delay: 2 * time.Millisecond}},
 		{"mem:x?delay=0&db=y", "x", settings{db: "y"}},
+		{"postgres://u:p@h1,h2:5433/x", "postgres://u:p@h1,h2:5433/x", settings{db: "main"}},
+		{"postgres://u:p%3F@h/x?sslmode=disable&db=y&options=-c%20a%3Db&depth=4", "postgres://u:p%3F@h/x?sslmode=disable&options=-c%20a%3Db", settings{db: "y", depth: 4}},
+		{"POSTGRESQL://h/x?pooler=transaction", "postgresql://h/x", settings{db: "main", pooler: pg.Transaction}},
 		{"mem:x?d%65lay=1m", "x", settings{db: "main", delay: time.Minute}},
 	} {
 		s, err := parse(c.url)
@@ -50,7 +54,7 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
-		{"", "it is empty; it must be fs:DIR, mem:NAME, or a directory"},
+		{"", "it is empty; it must be fs:DIR, mem:NAME, postgres://…, s3://BUCKET/PREFIX, or a directory"},
 		{"fs:", "it names no place; it is written fs:DIR"},
 		{"?db=x", "it names no place; it is written fs:DIR"},
 		{"fs://", "what follows fs:// names a host"},
@@ -58,11 +62,13 @@ func TestParseRefuses(t *testing.T) {
 		{"fs:%zz", "a percent sign is written %25"},
 		{"fs:%00", "there is a zero byte in it"},
 		{"mem:", "it names no place; it is written mem:NAME"},
-		{"pg:x", `there is no store "pg:"; it must be fs:DIR, mem:NAME, or a directory`},
+		{"pg:x", `there is no store "pg:"; it must be fs:DIR, mem:NAME, postgres://…, s3://BUCKET/PREFIX, or a directory`},
 		{"file:///x", `there is no store "file:"`},
-		{"postgres://u@h/x", "postgres: this version of Stele has no such store; it has fs:DIR, mem:NAME, or a directory"},
-		{"postgresql://u@h/x", "postgresql: this version of Stele has no such store"},
-		{"s3://bucket/prefix", "s3: this version of Stele has no such store"},
+		{"postgres:data", "it names no server; it is written postgres://…"},
+		{"postgres://u@h/x?pooler=session", `option pooler is "session"; it must be transaction`},
+		{"postgres://u@h/x?depth=0", `option depth is "0"; it must be a number from 1 to 64`},
+		{"postgres://u@h/x?depth=65", `option depth is "65"`},
+		{"postgres://u@h/x?db=x&db=y", "option db is given twice"},
 		{"fs:data?dbname=x", `fs: stores have no option "dbname"; they have db, roll-size, non-local`},
 		{"mem:x?roll-size=1GiB", `mem: stores have no option "roll-size"; they have db, delay`},
 		{"fs:data?delay=2ms", `fs: stores have no option "delay"; they have db, roll-size, non-local`},
@@ -98,8 +104,9 @@ func TestParseRefuses(t *testing.T) {
 
 func TestParseKeepsSecrets(t *testing.T) {
 	for _, url := range []string{
-		"postgres://app:hunter2@db.example/x?sslmode=disable",
-		"postgresql://app@db.example/x?password=hunter2",
+		"postgres://app:hunter2@db.example/x?sslmode=disable&db=X",
+		"postgresql://app@db.example/x?password=hunter2&pooler=x",
+		"postgres:app:hunter2@db.example",
 		"s3://key:hunter2@bucket/x",
 		"mysql://app:hunter2@db.example/x",
 		"fs://app:hunter2@srv/x",

@@ -38,7 +38,7 @@ var arrows = map[string][]string{
 	"log/logtest":    {"log", "datom"},
 
 	"transactor": {"tx", "db", "log", "datom", "internal/mutant"},
-	"config":     {"transactor", "tx", "db", "log", "log/fs", "log/mem", "datom"},
+	"config":     {"transactor", "tx", "db", "log", "log/fs", "log/mem", "log/pg", "log/s3", "datom"},
 
 	"examples/tx_throughput": {"config", "transactor", "tx", "db", "log", "datom"},
 	"cmd/stele":              {"config", "transactor", "tx", "db", "datom"},
@@ -55,6 +55,7 @@ var testArrows = map[string][]string{
 	"log":            {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
 	"log/mem":        {"log/logtest"},
 	"log/fs":         {"log/logtest", "log/fs/crashfs"},
+	"config":         {"internal/testserver", "internal/netfault"},
 	"log/s3":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
 	"log/fs/crashfs": {"log/logtest", "log", "datom"},
 	"log/pg":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -52,6 +53,8 @@ func checkBucket(name string) error {
 		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || !edge && (c == '.' || c == '-')
 	}
 	switch {
+	case strings.ContainsAny(name, "@:"): // not shown
+		return errors.New("the bucket's name has an @ or a colon in it: credentials and hosts do not belong there")
 	case !ok || strings.Contains(name, ".."):
 		return fmt.Errorf("%q is not a bucket's name: 3 to 63 of a-z, 0-9, dots and hyphens, with a letter or digit at both ends", name)
 	case strings.HasSuffix(name, directorySuffix):
@@ -111,6 +114,25 @@ func checkBlobName(name string) error {
 	}
 	if !ok {
 		return fmt.Errorf("%q is not a blob's name: it must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,%d}", name, maxBlobName-1)
+	}
+	return nil
+}
+
+// CheckEndpoint says what is wrong with an endpoint. The error does not show it.
+func CheckEndpoint(endpoint string) error {
+	_, err := parseEndpoint(endpoint)
+	return err
+}
+
+// CheckRegion says what is wrong with a region's name.
+func CheckRegion(region string) error {
+	ok := len(region) >= 1 && len(region) <= 64
+	for i := 0; i < len(region) && ok; i++ {
+		c := region[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+	}
+	if !ok {
+		return fmt.Errorf("%q is not a region", region)
 	}
 	return nil
 }

@@ -85,6 +85,11 @@ func open(ctx context.Context, o Options) (*Log, error) {
 	if err := errors.Join(checkBucket(o.Bucket), checkPrefix(o.Prefix), checkName(o.Name)); err != nil {
 		return nil, err
 	}
+	if o.Region != "" {
+		if err := CheckRegion(o.Region); err != nil {
+			return nil, err
+		}
+	}
 	if o.Depth < 1 || o.Depth > maxDepth {
 		return nil, fmt.Errorf("a depth of %d is not from 1 to %d", o.Depth, maxDepth)
 	}
