@@ -61,6 +61,7 @@ var testArrows = map[string][]string{
 	"log/pg":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
 	"log/logtest":    {"log/mem"},
 	"transactor":     {"log/mem", "log/fs", "log/fs/crashfs", "internal/mutant/mutanttest"},
+	"config":         {"log/logtest"},
 }
 
 // backends are imported by assembler alone: everything else is handed a log.Log.
