@@ -1,6 +1,7 @@
 package tx
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,8 @@ type Request struct {
 	data Data
 	lim  Limits
 	p    *program
+	key  string // the idempotency key; "": none
+	hash [sha256.Size]byte
 }
 
 // Compile does everything that needs no order, for the caller's goroutine to do ahead of the queue. It fails only for what
@@ -27,6 +30,9 @@ func Compile(s *db.Schema, d Data, lim Limits) (*Request, error) {
 	r := &Request{data: d, lim: lim.orDefault()}
 	r.p = compile(s, d, nil, r.lim)
 	if err := r.p.faults.upTo(phaseForm); err != nil {
+		return nil, err
+	}
+	if err := r.keyed(); err != nil {
 		return nil, err
 	}
 	return r, nil

@@ -54,7 +54,7 @@ func TestDocs(t *testing.T) {
 		if !strings.Contains(got, "| `"+k.String()+"` |") {
 			t.Errorf("the table of errors has no %s", k)
 		}
-		if !r.refused[k] && !strings.Contains(got, "// "+k.String()+": ") && k != tx.IdempotencyMismatch {
+		if !r.refused[k] && !strings.Contains(got, "// "+k.String()+": ") {
 			t.Errorf("no example is refused with %s", k)
 		}
 	}
@@ -162,6 +162,8 @@ func (r *docsRun) transact(tag, text string) (results []string) {
 			results = append(results, "refused, "+e.At()+"\n")
 		case err != nil:
 			r.t.Fatal(err)
+		case rep.Repeated:
+			results = append(results, fmt.Sprintf("committed before, as %d\n", rep.Tx))
 		default:
 			results = append(results, r.w.commit(rep))
 		}

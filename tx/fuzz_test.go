@@ -53,6 +53,9 @@ func FuzzTransact(f *testing.F) {
 				}
 				continue
 			}
+			if p.Original != 0 {
+				continue
+			}
 			if p.Tx.T != w.st.BasisT()+1 || p.Tx.Instant < w.st.Instant() {
 				t.Fatalf("%+v", p.Tx)
 			}

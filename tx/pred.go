@@ -165,7 +165,7 @@ func (p *Preparer) hasAfter(e, a datom.ID) bool {
 // after is the database value that the transaction would make.
 func (p *Preparer) after(instant int64) db.DB {
 	var tx datom.Tx
-	p.finish(&tx, instant)
+	p.finish(&tx, instant, nil) // what a key adds concerns no predicate
 	st := db.NewStage(p.st.View())
 	st.Apply(&tx)
 	return st.Snapshot()

@@ -31,6 +31,9 @@ type Prepared struct {
 	Tx datom.Tx
 	// Schema reports that the transaction may change the schema, an ident or a partition: it is a batch of its own.
 	Schema bool
+	// Original is the t of the transaction that was committed, or is staged, under the same idempotency key, or 0. If it is set there is nothing
+	// to commit: Tx is empty, and the report is made by Repeat once Original is committed.
+	Original uint64
 	// Notices are sentences for the user about what was accepted but has no effect.
 	Notices []string
 
@@ -99,10 +102,13 @@ func Prepare(st *db.Stage, r *Request, env *Env) (*Prepared, error) {
 func (p *Preparer) Prepare(st *db.Stage, r *Request, env *Env) (*Prepared, error) {
 	p.begin(st, r, env)
 	defer p.end()
+	if x, err := p.original(r); x != nil || err != nil {
+		return x, err
+	}
 	if err := p.program(r); err != nil {
 		return nil, err
 	}
-	return p.run()
+	return p.run(r)
 }
 
 func (p *Preparer) begin(st *db.Stage, r *Request, env *Env) {
@@ -149,8 +155,7 @@ func emptied[T any](s []T, keep int) []T {
 	return s[:0]
 }
 
-// program picks what to run. This is where an idempotency key (P8) is to be looked up first, ahead of every function: a duplicate
-// ends there. What is run is the compiled request as it is, or compiled anew, since the schema has moved or functions have
+// program picks what to run: the compiled request as it is, or compiled anew, since the schema has moved or functions have
 // to be expanded first.
 func (p *Preparer) program(r *Request) error {
 	switch {
@@ -160,6 +165,10 @@ func (p *Preparer) program(r *Request) error {
 			return err
 		}
 		p.p = compile(p.s, d, at, p.lim)
+		if key, at, _ := p.p.key(); key != r.key {
+			return &Error{Kind: Malformed, Pos: at, Attr: keyAttr.String(), Msg: "a transaction function cannot give the transaction its idempotency key: it is " +
+				"looked up before functions run"}
+		}
 	case r.p.version != p.s.Version():
 		p.p = compile(p.s, r.data, nil, p.lim)
 	}
@@ -167,7 +176,7 @@ func (p *Preparer) program(r *Request) error {
 }
 
 // run takes the phases from that of entities on, each of which ends the transaction if it finds a fault.
-func (p *Preparer) run() (*Prepared, error) {
+func (p *Preparer) run(r *Request) (*Prepared, error) {
 	if p.resolve(); p.flt.any() {
 		return nil, p.flt.upTo(phaseEntities)
 	}
@@ -217,13 +226,13 @@ func (p *Preparer) run() (*Prepared, error) {
 		return nil, &Error{Kind: LimitExceeded, Msg: "there are no entity ids left to give out"}
 	}
 	x := &Prepared{Schema: schema, Notices: p.p.notices}
-	p.finish(&x.Tx, instant)
 	if p.p.named {
 		x.ents, x.ids = p.p.ents, x.ids0[:0]
 		for _, r := range p.res {
 			x.ids = append(x.ids, r.id)
 		}
 	}
+	p.finish(&x.Tx, instant, p.keyFacts(r, x))
 	return x, nil
 }
 
@@ -231,17 +240,19 @@ func (p *Preparer) tooMuch() error {
 	return &Error{Kind: LimitExceeded, Msg: fmt.Sprintf("the transaction changes more than %d facts; split it", p.lim.Datoms)}
 }
 
-// finish makes the transaction of the delta. A large one is given away rather than copied.
-func (p *Preparer) finish(tx *datom.Tx, instant int64) {
+// finish makes the transaction of the delta, what the key adds, and the instant. A large delta is given away rather than copied.
+func (p *Preparer) finish(tx *datom.Tx, instant int64, key []datom.Datom) {
 	t := p.basis + 1
 	last := datom.Datom{E: p.txID, A: db.AttrTxInstant, V: datom.InstantMilli(instant), T: t, Added: true}
 	*tx = datom.Tx{T: t, Instant: instant, Next: p.next}
 	if len(p.out) > keep/2 {
-		tx.Datoms = append(p.out, last)
+		tx.Datoms = append(append(p.out, key...), last)
 		return
 	}
-	tx.Datoms = make([]datom.Datom, len(p.out)+1)
-	tx.Datoms[copy(tx.Datoms, p.out)] = last
+	tx.Datoms = make([]datom.Datom, len(p.out)+len(key)+1)
+	n := copy(tx.Datoms, p.out)
+	n += copy(tx.Datoms[n:], key)
+	tx.Datoms[n] = last
 }
 
 // fault reports a fault about what stood at position pos of the program.

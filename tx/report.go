@@ -18,6 +18,9 @@ type Report struct {
 	// It must not be changed.
 	TxData  []datom.Datom
 	Tempids Tempids
+	// Repeated: the transaction had been committed before, under the same idempotency key; this is that one's report, and nothing
+	// was committed now.
+	Repeated bool
 	// Notices are sentences for the user about what was accepted but has no effect.
 	Notices []string
 }
@@ -77,6 +80,21 @@ func WithEnv(d db.DB, data Data, lim Limits, env *Env) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Original != 0 {
+		delta, err := deltaOf(d, p.Original)
+		return p.Repeat(d, delta), err
+	}
 	st.Apply(&p.Tx)
 	return p.Report(d, st.Snapshot()), nil
+}
+
+// deltaOf is the datoms of transaction t as d's indexes have them: it looks through all of d, for want of a log.
+func deltaOf(d db.DB, t uint64) (delta []datom.Datom, err error) {
+	for x, err := range d.WithBasis(t).History().Since(t - 1).Datoms(db.EAVT) {
+		if err != nil {
+			return nil, err
+		}
+		delta = append(delta, x)
+	}
+	return delta, nil
 }

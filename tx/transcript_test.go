@@ -182,6 +182,9 @@ func (w *scriptWorld) run(t *testing.T, text string) string {
 		}
 		return fmt.Sprintf("> %s\n", e.At())
 	}
+	if p.Original != 0 {
+		return fmt.Sprintf("> as tx%d said\n", p.Original)
+	}
 	w.st.Apply(&p.Tx)
 	w.name[datom.TxID(p.Tx.T)] = fmt.Sprintf("tx%d", p.Tx.T)
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(p.Tempids().Map()))) {
