@@ -105,14 +105,14 @@ func (l *Log) probe(ctx context.Context, prefix string) error {
 	var swapped winner
 	listed := map[string]bool{}
 	err = together(
-		func() error { return won.isAt(ctx, l.data, object) },
-		func() error { return swapped.race(ctx, l.control, root, condition(rootTag)) },
 		func() error {
 			return mustFail(ctx, l.data, object, absent, "If-None-Match: an object was created where one was")
 		},
 		func() error {
 			return mustFail(ctx, l.data, nowhere, condition(rootTag), "If-Match: an object was replaced where none was")
 		},
+		func() error { return won.isAt(ctx, l.data, object) },
+		func() error { return swapped.race(ctx, l.control, root, condition(rootTag)) },
 		func() error {
 			return asking(ctx, func() error {
 				for e, err := range l.data.list(ctx, prefix, "") {
@@ -135,10 +135,10 @@ func (l *Log) probe(ctx context.Context, prefix string) error {
 		return err
 	}
 	return together(
-		func() error { return swapped.isAt(ctx, l.control, root) },
 		func() error {
 			return mustFail(ctx, l.control, root, condition(rootTag), "If-Match: an object was replaced that was not the one named")
 		},
+		func() error { return swapped.isAt(ctx, l.control, root) },
 	)
 }
 

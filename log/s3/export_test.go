@@ -1,0 +1,23 @@
+package s3
+
+import (
+	"context"
+	"iter"
+)
+
+// Keys lists everything in the bucket below a prefix.
+func (l *Log) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for e, err := range l.listing(ctx, prefix, "") {
+			if !yield(e.key, err) {
+				return
+			}
+		}
+	}
+}
+
+const (
+	Tries         = tries
+	MaxFetches    = maxFetches
+	MaxFetchBytes = maxFetchBytes
+)
