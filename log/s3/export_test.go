@@ -21,3 +21,6 @@ const (
 	MaxFetches    = maxFetches
 	MaxFetchBytes = maxFetchBytes
 )
+
+// Remove deletes a key.
+func (l *Log) Remove(ctx context.Context, key string) error { return l.data.remove(ctx, []string{key}) }

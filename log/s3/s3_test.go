@@ -7,7 +7,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/internal/testserver"
+	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/s3"
 )
 
@@ -45,4 +47,16 @@ func open(t testing.TB, o s3.Options) *s3.Log {
 	}
 	t.Cleanup(func() { l.Close() })
 	return l
+}
+
+// transactions is one of t, with a fact; a start has none.
+func transactions(kind log.Kind, t uint64, text string) []*datom.Tx {
+	if kind == log.KindStart {
+		return nil
+	}
+	instant := 1_700_000_000_000 + int64(t)
+	return []*datom.Tx{{T: t, Instant: instant, Next: datom.NextIDs{Part: 10, Seq: 5000 + t}, Datoms: []datom.Datom{
+		{E: datom.TxID(t), A: 50, V: datom.InstantMilli(instant), T: t, Added: true},
+		{E: datom.MakeID(datom.PartUser, 5000+t), A: 2100, V: datom.String(text), T: t, Added: true},
+	}}}
 }
