@@ -28,6 +28,15 @@ func minioBin() (string, error) {
 	return filepath.Join(cache, "stele", "minio-"+minioVersion, "minio"), nil
 }
 
+// builtMinIO is minioBin, if it is there.
+func builtMinIO() (string, error) {
+	bin, err := minioBin()
+	if err == nil && !executable(bin) {
+		err = fmt.Errorf("MinIO (%s) was %w; %s can name a server that runs elsewhere", bin, ErrMissing, S3URL)
+	}
+	return bin, err
+}
+
 // BuildMinIO builds the pinned MinIO with the go command, into the user's cache directory, unless it is there. That takes minutes, once; what
 // goes on is told on progress. Several processes may call it at once: one builds.
 func BuildMinIO(ctx context.Context, progress io.Writer) error {

@@ -28,7 +28,8 @@ func CheckEnvironment(ctx context.Context) error {
 	return nil
 }
 
-// PostgresInstalled and PgBouncerInstalled return an error that wraps ErrMissing, and says where the programs were looked for, if they are not
-// there.
+// PostgresInstalled, PgBouncerInstalled and MinIOBuilt return an error that wraps ErrMissing, and says where the programs were looked for, if they
+// are not there.
 func PostgresInstalled() error  { _, err := postgresBin(); return err }
 func PgBouncerInstalled() error { _, err := pgbouncerBin(); return err }
+func MinIOBuilt() error         { _, err := builtMinIO(); return err }

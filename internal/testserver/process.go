@@ -64,9 +64,7 @@ func (p *process) ready(ctx context.Context, ask func(context.Context) error) er
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		askCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := ask(askCtx)
-		cancel()
+		err := p.asked(ctx, ask)
 		if err == nil {
 			return nil
 		}
@@ -78,6 +76,20 @@ func (p *process) ready(ctx context.Context, ask func(context.Context) error) er
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// asked asks once, for as long as the process lives: another one that has its port might never answer.
+func (p *process) asked(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ask(ctx)
 }
 
 // end sends sig and waits until the process is gone. One that ignores it is killed, which is an error.

@@ -20,7 +20,10 @@ type scratch struct {
 	as   *syscall.Credential // whom the server runs as; nil: ourselves
 }
 
-const scratchPrefix = "stele-test-"
+const (
+	scratchPrefix = "stele-test-"
+	lockName      = "lock"
+)
 
 // newScratch makes a directory on a real disk and removes those that processes left behind which are gone. It belongs to the user whom
 // servers run as that refuse to be root.
@@ -59,7 +62,7 @@ func newScratch(what string) (*scratch, error) {
 
 // lockDir takes the lock in dir. Nil: somebody else has it, or had it and removed dir.
 func lockDir(dir string) (*os.File, error) {
-	name := filepath.Join(dir, "lock")
+	name := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -81,15 +84,33 @@ func lockDir(dir string) (*os.File, error) {
 func sweep(base string) {
 	dirs, _ := filepath.Glob(filepath.Join(base, scratchPrefix+"*"))
 	for _, dir := range dirs {
-		st, err := os.Lstat(filepath.Join(dir, "lock"))
+		st, err := os.Lstat(filepath.Join(dir, lockName))
 		if err != nil || !st.Mode().IsRegular() || int(st.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
 			continue
 		}
 		if lock, _ := lockDir(dir); lock != nil {
-			_ = os.RemoveAll(dir)
+			_ = removeAll(dir)
 			_ = lock.Close()
 		}
 	}
+}
+
+// removeAll removes a directory whose lock we have. The lock goes last: if something else cannot be removed yet, the next sweep tries again.
+func removeAll(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Name() != lockName {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // unprivileged is whom to run servers as that refuse to be root. Nil: we are not root ourselves.
@@ -193,7 +214,7 @@ func (s *scratch) remove() error {
 	if s.lock == nil {
 		return nil
 	}
-	err := errors.Join(os.RemoveAll(s.dir), s.lock.Close())
+	err := errors.Join(removeAll(s.dir), s.lock.Close())
 	s.lock = nil
 	return err
 }

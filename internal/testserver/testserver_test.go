@@ -1,4 +1,4 @@
-package testserver_test
+package testserver
 
 import (
 	"context"
@@ -8,17 +8,20 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
-
-	"github.com/steledb/stele/internal/testserver"
 )
 
-var servers testserver.Shared
+var servers Shared
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(parentOf) != "" {
+		parent()
+	}
+	goleak.VerifyTestMain(servers.Main(m))
+}
 
 // TestPostgresKeepsWhatItCommitted: databases are separate, and what was committed is there after Stop and after Kill.
 func TestPostgresKeepsWhatItCommitted(t *testing.T) {
-	p := testserver.OwnPostgres(t)
+	p := OwnPostgres(t)
 	url := p.NewDatabase(t)
 	do(t, url, "CREATE TABLE x (n int)")
 	for i, end := range []func() error{p.Stop, p.Kill} {
@@ -46,15 +49,15 @@ func TestPostgresKeepsWhatItCommitted(t *testing.T) {
 // TestPostgresIsDurable: the settings that durability hangs on are on, and nobody gets in without the password.
 func TestPostgresIsDurable(t *testing.T) {
 	url := servers.Postgres(t)
-	if os.Getenv(testserver.PostgresURL) != "" {
-		t.Log("of the server that", testserver.PostgresURL, "names")
+	if os.Getenv(PostgresURL) != "" {
+		t.Log("of the server that", PostgresURL, "names")
 	}
 	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
 		if got := ask(t, url, "SHOW "+name); got != "on" {
 			t.Errorf("%s is %s", name, got)
 		}
 	}
-	p := testserver.OwnPostgres(t)
+	p := OwnPostgres(t)
 	cfg, err := pgx.ParseConfig(p.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +87,7 @@ func TestSharedDatabasesAreSeparate(t *testing.T) {
 }
 
 func TestMinIOStartsAgain(t *testing.T) {
-	m := testserver.OwnMinIO(t)
+	m := OwnMinIO(t)
 	url := m.URL()
 	for _, end := range []func() error{m.Kill, m.Stop} {
 		if err := end(); err != nil {
@@ -97,12 +100,35 @@ func TestMinIOStartsAgain(t *testing.T) {
 			t.Errorf("it moved from %s to %s", url, m.URL())
 		}
 	}
-	t.Log(m.Version(), m.URLAt("127.0.0.1:1", "p"))
+	if got, want := m.URLAt("127.0.0.1:1", "p"), "s3://stele-test/p?endpoint=http://127.0.0.1:1"; got != want {
+		t.Errorf("through a proxy its URL is %q; want %q", got, want)
+	}
+	if got := m.Version(); got != "MinIO "+minioVersion {
+		t.Errorf("its version is %q", got)
+	}
+}
+
+// TestSharedS3: prefixes are separate, and whoever finds the server finds its credentials in the environment.
+func TestSharedS3(t *testing.T) {
+	a, b := servers.S3(t), servers.S3(t)
+	if a == b || !strings.HasPrefix(a, "s3://") {
+		t.Errorf("two prefixes are %q and %q", a, b)
+	}
+	if got := servers.S3Server(t); got == "" {
+		t.Error("the server has no name")
+	}
+	if os.Getenv(S3URL) != "" {
+		return
+	}
+	m := OwnMinIO(t)
+	if m.AccessKey() != os.Getenv("AWS_ACCESS_KEY_ID") || m.SecretKey() != os.Getenv("AWS_SECRET_ACCESS_KEY") {
+		t.Error("a second server has other credentials than the shared one")
+	}
 }
 
 func do(t *testing.T, url, sql string) {
 	t.Helper()
-	connected(t, url, func(ctx context.Context, c *pgx.Conn) error {
+	onConn(t, url, func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, sql)
 		return err
 	})
@@ -110,13 +136,13 @@ func do(t *testing.T, url, sql string) {
 
 func ask(t *testing.T, url, sql string) (answer string) {
 	t.Helper()
-	connected(t, url, func(ctx context.Context, c *pgx.Conn) error {
+	onConn(t, url, func(ctx context.Context, c *pgx.Conn) error {
 		return c.QueryRow(ctx, sql, pgx.QueryExecModeSimpleProtocol).Scan(&answer)
 	})
 	return answer
 }
 
-func connected(t *testing.T, url string, f func(context.Context, *pgx.Conn) error) {
+func onConn(t *testing.T, url string, f func(context.Context, *pgx.Conn) error) {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)
 	if err != nil {
