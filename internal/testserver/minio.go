@@ -74,7 +74,7 @@ func (m *MinIO) startOn(ctx context.Context, choose func() (int, error)) error {
 			return err
 		}
 		defer log.Close()
-		cmd := m.dir.command(nil, m.bin, "server", "--address", m.Addr(), "--certs-dir", m.dir.path("certs"), m.dir.path("drive"))
+		cmd := m.dir.command(context.Background(), m.bin, "server", "--address", m.Addr(), "--certs-dir", m.dir.path("certs"), m.dir.path("drive"))
 		cmd.Env = append(cmd.Env, "MINIO_ROOT_USER="+m.key, "MINIO_ROOT_PASSWORD="+m.token, "MINIO_BROWSER=off", "MINIO_UPDATE=off")
 		cmd.Stdout, cmd.Stderr = log, log
 		proc, err := start(cmd, syscall.SIGKILL)

@@ -92,7 +92,7 @@ func (b *PgBouncer) startOn(ctx context.Context, choose func() (int, error)) err
 			return err
 		}
 		defer log.Close()
-		cmd := b.dir.command(nil, b.bin, config)
+		cmd := b.dir.command(context.Background(), b.bin, config)
 		cmd.Stdout, cmd.Stderr = log, log
 		proc, err := start(cmd, syscall.SIGKILL) // it holds nothing that it could lose
 		if err != nil {

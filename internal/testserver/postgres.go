@@ -108,7 +108,7 @@ func (p *Postgres) startOn(ctx context.Context, choose func() (int, error)) erro
 			return err
 		}
 		defer log.Close()
-		cmd := p.dir.command(nil, filepath.Join(p.bin, "postgres"), "-D", p.dir.path("data"),
+		cmd := p.dir.command(context.Background(), filepath.Join(p.bin, "postgres"), "-D", p.dir.path("data"),
 			"-c", "listen_addresses=127.0.0.1", "-c", "port="+strconv.Itoa(port), "-c", "unix_socket_directories=",
 			"-c", "max_connections=200", "-c", "fsync=on", "-c", "full_page_writes=on", "-c", "synchronous_commit=on",
 			"-c", "logging_collector=off", "-c", "log_line_prefix=%m [%p] ")

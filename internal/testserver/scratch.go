@@ -174,12 +174,9 @@ func unfit(dir string, as *syscall.Credential) string {
 
 func (s *scratch) path(name string) string { return filepath.Join(s.dir, name) }
 
-// command is a program that runs in the directory as the unprivileged user, until ctx ends (nil: without end).
+// command is a program that runs in the directory as the unprivileged user, until ctx ends.
 func (s *scratch) command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.Command(program, args...)
-	if ctx != nil {
-		cmd = exec.CommandContext(ctx, program, args...)
-	}
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = clean(s.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}

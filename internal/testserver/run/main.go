@@ -81,9 +81,11 @@ func run(args []string, stdout, stderr io.Writer) (code int, err error) {
 	if err != nil {
 		return max(code, 1), err
 	}
-	absent := tested.print(stderr)
-	if len(absent) > 0 && os.Getenv("CI") == "true" {
-		return max(code, 1), fmt.Errorf("under CI=true every backend must be tested; these did not run, or did not pass: %s", strings.Join(absent, ", "))
+	tested.print(stderr)
+	if os.Getenv("CI") == "true" {
+		if err := tested.complete(); err != nil {
+			return max(code, 1), err
+		}
 	}
 	return code, nil
 }

@@ -58,18 +58,30 @@ func rank(backend string) int {
 	return len(required)
 }
 
-// print writes a line for each backend that was tested, and one for the required ones that were not, which it returns.
-func (r record) print(w io.Writer) (absent []string) {
+// absent are the required backends that were not tested.
+func (r record) absent() (names []string) {
+	for _, name := range required {
+		if !slices.ContainsFunc(r, func(t tested) bool { return t.backend == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// print writes a line for each backend that was tested, and one for the required ones that were not.
+func (r record) print(w io.Writer) {
 	for _, t := range r {
 		fmt.Fprintf(w, "backend %-10s  %3d cases  %s\n", t.backend, t.cases, t.server)
 	}
-	for _, name := range required {
-		if !slices.ContainsFunc(r, func(t tested) bool { return t.backend == name }) {
-			absent = append(absent, name)
-		}
+	if names := r.absent(); len(names) > 0 {
+		fmt.Fprintf(w, "backends not tested: %s\n", strings.Join(names, ", "))
 	}
-	if len(absent) > 0 {
-		fmt.Fprintf(w, "backends not tested: %s\n", strings.Join(absent, ", "))
+}
+
+// complete returns an error if a required backend is absent.
+func (r record) complete() error {
+	if names := r.absent(); len(names) > 0 {
+		return fmt.Errorf("under CI=true every backend must be tested; these did not run, or did not pass: %s", strings.Join(names, ", "))
 	}
-	return absent
+	return nil
 }
