@@ -12,6 +12,7 @@ var handleCases = []testCase{
 	{"Info_SaysWhatItIs", info},
 	{"Context_EveryMethodReturns", contexts},
 	{"Context_EndsWhileAppending", contextEndsWhileAppending},
+	{"Context_EndsWhileReading", contextEndsWhileReading},
 	{"Close_LaterCallsFail", closed},
 	{"Close_EndsCallsUnderWay", closeEndsCalls},
 }
@@ -132,6 +133,51 @@ func contextEndsWhileAppending(s *suite) {
 			s.Fatal("another object is there")
 		}
 	}
+}
+
+// contextEndsWhileReading: what was read already may still come; then an error, and nothing behind it.
+func contextEndsWhileReading(s *suite) {
+	l := s.handle()
+	o := s.own(l)
+	objs := o.batches(100)
+	for _, err := range inParallel(len(objs), func(i int) error { return l.Append(s.ctx, o.root.Instance, objs[i]) }) {
+		s.must(err, "append")
+	}
+	read := func(what string, reading func(ctx context.Context, each func(error) bool)) {
+		s.Helper()
+		ctx, cancel := context.WithCancel(s.ctx)
+		defer cancel()
+		n, failed := 0, false
+		reading(ctx, func(err error) bool {
+			n++
+			switch {
+			case failed:
+				s.Fatalf("%s goes on behind an error", what)
+			case err != nil && !errors.Is(err, context.Canceled):
+				s.Fatalf("%s whose context ended: %v", what, err)
+			}
+			failed = err != nil
+			cancel()
+			return true
+		})
+		if !failed && n != len(objs)+1 {
+			s.Fatalf("%s ended behind %d of %d objects as if there were no more", what, n, len(objs)+1)
+		}
+	}
+	read("a reading", func(ctx context.Context, each func(error) bool) {
+		for _, err := range l.Read(ctx, o.root.Instance, log.Key{}) {
+			if !each(err) {
+				return
+			}
+		}
+	})
+	read("a listing", func(ctx context.Context, each func(error) bool) {
+		for _, err := range l.List(ctx, o.root.Instance, log.Key{}) {
+			if !each(err) {
+				return
+			}
+		}
+	})
 }
 
 func closed(s *suite) {

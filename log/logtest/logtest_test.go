@@ -144,6 +144,8 @@ var breakages = map[string]broken{
 	"list ends at the root's epoch":      {func(b base) log.Log { return upToRoot{b} }, "Open_L11_ARootOfAnOlderState Open_L11_ObjectsAboveTheRootsEpoch"},
 	"list forgets what it has shown":     {func(b base) log.Log { return forgets{b} }, "Read_NeverMissesWhatItHasShown"},
 	"read in the order of landing":       {func(b base) log.Log { return unordered{b} }, "Read_OrderAndRange Chain_ReopenedIsTheSame Chain_L8_ReaderBesideTakeovers Adopt_ThenGoOn"},
+	"read goes on behind an error":       {func(b base) log.Log { return goesOn{b} }, "Context_EndsWhileReading"},
+	"a root waits for readings":          {func(b base) log.Log { return waits{b} }, "RootAge_WaitsForNobody"},
 	"read stops at a thousand":           {func(b base) log.Log { return stops{b} }, "Read_TenThousandObjects"},
 	"read holds up appends":              {func(b base) log.Log { return blocks{b} }, "Read_NeverBlocksAnAppend"},
 	"delete takes one too many":          {func(b base) log.Log { return deletesMore{b} }, "Delete_RemovesNothingElse Verify_SealedKeysMayBeGone"},
@@ -604,6 +606,32 @@ func (l blocks) Append(ctx context.Context, inst log.ID, o *log.Object) error {
 	}
 	defer l.reading.Unlock()
 	return l.Log.Append(ctx, inst, o)
+}
+
+type goesOn struct{ base }
+
+func (l goesOn) Read(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[*log.Object, error] {
+	return func(yield func(*log.Object, error) bool) {
+		for o, err := range l.Log.Read(ctx, inst, after) {
+			if !yield(o, err) || err != nil && !yield(nil, err) {
+				return
+			}
+		}
+	}
+}
+
+type waits struct{ base }
+
+func (l waits) Read(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[*log.Object, error] {
+	return blocks{l.base}.Read(ctx, inst, after)
+}
+
+func (l waits) RootAge(ctx context.Context) (*log.Root, time.Duration, error) {
+	if !l.reading.TryLock() {
+		return nil, 0, errors.New("it would wait for a reading")
+	}
+	defer l.reading.Unlock()
+	return l.Log.RootAge(ctx)
 }
 
 type keepsBlobs struct{ base }

@@ -28,14 +28,15 @@ const someOrders = 12
 
 func ordersOfLanding(s *suite) { playOrders(s, someOrders) }
 
-// playOrders plays n orders, evenly from all of them; 0: all.
+// playOrders plays n orders that differ as much as n orders can; 0: all.
 func playOrders(s *suite, n int) {
 	orders := ordersOf(situation{}, nil)
 	if s.b.OneWriter {
 		orders = slices.DeleteFunc(orders, func(o []event) bool { return !slices.IsSortedFunc(landings(o), byEpoch) })
 	}
-	if n == 0 || n > len(orders) {
-		n = len(orders)
+	all := len(orders)
+	if n > 0 {
+		orders = covering(orders, n)
 	}
 	l := s.handle()
 	unlock, err := l.Lock(s.ctx, true)
@@ -52,12 +53,12 @@ func playOrders(s *suite, n int) {
 			}
 		})
 	}
-	for i := range n {
-		work <- orders[i*len(orders)/n]
+	for _, order := range orders {
+		work <- order
 	}
 	close(work)
 	wg.Wait()
-	s.Logf("%d of %d orders", n, len(orders))
+	s.Logf("%d of %d orders", len(orders), all)
 }
 
 // event is one step of an order.
@@ -86,6 +87,38 @@ func landings(order []event) []event {
 }
 
 func byEpoch(a, b event) int { return int(a-landA2)/2 - int(b-landA2)/2 }
+
+// covering picks n orders that, together, have as many triples of events one behind the other as n orders picked one by one can.
+func covering(orders [][]event, n int) (picked [][]event) {
+	covered := map[[3]event]bool{}
+	triples := func(order []event, each func([3]event)) {
+		for i := range order {
+			for j := range i {
+				for k := range j {
+					each([3]event{order[k], order[j], order[i]})
+				}
+			}
+		}
+	}
+	for range min(n, len(orders)) {
+		best, most := 0, -1
+		for i, order := range orders {
+			fresh := 0
+			triples(order, func(t [3]event) {
+				if !covered[t] {
+					fresh++
+				}
+			})
+			if fresh > most {
+				best, most = i, fresh
+			}
+		}
+		triples(orders[best], func(t [3]event) { covered[t] = true })
+		picked = append(picked, orders[best])
+		orders = slices.Delete(orders, best, best+1)
+	}
+	return picked
+}
 
 // situation is what decides which events can come next.
 type situation struct {

@@ -11,6 +11,7 @@ var rootCases = []testCase{
 	{"Root_NoneIsErrNoRoot", rootNone},
 	{"Root_HoldsEveryField", rootFields},
 	{"RootAge", rootAge},
+	{"RootAge_WaitsForNobody", rootWaitsForNobody},
 	{"Root_BelongsToTheCaller", rootBelongsToTheCaller},
 	{"CompareAndSwap_CreateIsCreateOnly", casCreate},
 	{"CompareAndSwap_OldMustBeTheRoot", casConflict},
@@ -100,6 +101,45 @@ func rootAge(s *suite) {
 	}
 }
 
+// rootWaitsForNobody renews a lease, as it is done, while the same handle appends as much as it may and more, and many of its readings are
+// under way. Had it to wait for a reading it would wait for ever.
+func rootWaitsForNobody(s *suite) {
+	l := s.handle()
+	o := s.own(l)
+	o.append(o.batches(3)...)
+	var reading func(depth int)
+	reading = func(depth int) {
+		if depth > 0 {
+			for _, err := range l.Read(s.ctx, o.root.Instance, log.Key{}) {
+				s.must(err, "read")
+				for _, err := range l.List(s.ctx, o.root.Instance, log.Key{}) {
+					s.must(err, "list")
+					reading(depth - 1)
+					return
+				}
+			}
+			return
+		}
+		objs := o.batches(4 * l.Info().Depth)
+		appended := make(chan []error)
+		go func() {
+			appended <- inParallel(len(objs), func(i int) error { return l.Append(s.ctx, o.root.Instance, objs[i]) })
+		}()
+		for range 10 {
+			root, _, err := l.RootAge(s.ctx)
+			s.must(err, "the root and its age")
+			if *root != *o.root {
+				s.Fatalf("the root is %+v, was %+v", root, o.root)
+			}
+			o.swap(func(r *log.Root) { r.LeaseCounter++ })
+		}
+		for _, err := range <-appended {
+			s.must(err, "append")
+		}
+	}
+	reading(6)
+}
+
 // clockSlack is by how much the clock of a store on this machine may run ahead.
 const clockSlack = time.Second
 
@@ -108,6 +148,9 @@ func rootBelongsToTheCaller(s *suite) {
 	r := log.NewRoot()
 	s.must(l.CompareAndSwap(s.ctx, nil, r), "create")
 	want := *r
+	if want.Version != 1 || want.Owner != "" {
+		s.Fatalf("the create changed what it was given to %+v", r)
+	}
 	r.Owner = "changed behind the store's back"
 	got, err := l.Root(s.ctx)
 	s.must(err, "read the root")
