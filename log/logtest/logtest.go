@@ -1,5 +1,6 @@
-// Package logtest is the one conformance suite for backends: a test for every sentence of the comments on log.Log. Each
-// backend runs it against its real store.
+// Package logtest is the one conformance suite for backends: a test for every sentence of the comments on log.Log
+// (sentences_test.go names them), and for the rules of the protocol that a store can break (orders.go, chain.go, database.go). Each
+// backend runs it against its real store; every case is seen failing against a store in memory that breaks a sentence (logtest_test.go).
 //
 //	func TestConformance(t *testing.T) {
 //		logtest.Run(t, logtest.Backend{Name: "fs", New: func(t *testing.T) func() log.Log { … }})
