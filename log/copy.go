@@ -27,7 +27,8 @@ type CopyOptions struct {
 // released: readers need no owner, and an owner can open it at once. The root comes last: a Copy that is
 // interrupted leaves no database, and can be called again. What it had written it then removes, if it still can.
 //
-// Memory: what a Reader buffers, and at most maxCopyBytes of objects on their way, or one larger blob or object.
+// Memory: a few MiB that are read and not proven, and at most 64 MiB of objects on their way, or one larger object; one blob at a time, beside
+// those that name it.
 //
 // Errors: ErrExists: there is a database in to; a tombstone is replaced. ErrOwned: somebody else holds the guard of to. ErrNoRoot, ErrDeleted, ErrCorrupt,
 // ErrRolledBack: what is wrong with from. Whatever else a store returns; if [OutcomeOf] then says Unknown, the copy may appear later,
@@ -77,8 +78,12 @@ func copyDatabase(ctx context.Context, from, to Log, o CopyOptions) (root *Root,
 	return root, err // if the root comes after all, what it names must be there
 }
 
-// maxCopyBytes bounds the objects that are being written at once, unless one is larger.
-const maxCopyBytes = 64 << 20
+const (
+	// copyBuffer is what is read before it is proven and written, in bytes.
+	copyBuffer = 4 << 20
+	// maxCopyBytes bounds the objects that are being written at once, unless one is larger.
+	maxCopyBytes = 64 << 20
+)
 
 // copying is one call of Copy.
 type copying struct {
@@ -208,7 +213,7 @@ func (c *copying) log(ctx context.Context, root *Root) error {
 	if err != nil {
 		return err
 	}
-	r := NewReader(c.from, ReaderOptions{From: c.head, Instance: root.Instance, Witness: &c.witness})
+	r := NewReader(c.from, ReaderOptions{From: c.head, Instance: root.Instance, Witness: &c.witness, Buffer: copyBuffer})
 	for try := 0; ; try++ {
 		n := c.objects
 		st, err := r.Sync(ctx, func(o *Object) error {

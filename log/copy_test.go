@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"slices"
 	"sync"
@@ -305,6 +306,43 @@ func TestCopy_BesideOwners_L8(t *testing.T) {
 	for _, o := range got {
 		if o.Epoch >= root.Epoch {
 			t.Fatalf("%s is copied, and the copy's epoch is %d", w.name(o), root.Epoch)
+		}
+	}
+}
+
+// A reading of the store may go on for as long as the owner appends: the copy does not.
+func TestCopy_EndsBesideAFastOwner(t *testing.T) {
+	w := newWorld(t)
+	a := w.open()
+	w.land(a.batch(1), a.batch(1))
+	from := &unending{Log: w.handle(), left: 1000, land: func() { w.land(a.batch(1000)) }} // of 30 kB
+	to := w.place("copy")
+	root, err := log.Copy(w.ctx, from, to, log.CopyOptions{})
+	w.check(err)
+	if from.left == 0 {
+		t.Fatal("the copy follows the owner for ever")
+	}
+	w.wantCopy(to, root, w.chainIn(w.l)[:3])
+}
+
+// unending is a store in which somebody appends whenever a reading comes to the end.
+type unending struct {
+	log.Log
+	left int
+	land func()
+}
+
+func (u *unending) Read(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[*log.Object, error] {
+	return func(yield func(*log.Object, error) bool) {
+		for u.left > 0 {
+			for o, err := range u.Log.Read(ctx, inst, after) {
+				if !yield(o, err) || err != nil {
+					return
+				}
+				after = o.Key()
+			}
+			u.left--
+			u.land()
 		}
 	}
 }
