@@ -415,6 +415,7 @@ func (x *Transactor) deliver(b *batch) {
 		x.fenced.Store(b.txs[n-1].T)
 		x.install(b.head)
 		x.marks.passed(b.head)
+		x.feed.publish(b.txs, b.before, b.after)
 	}
 	bytes := 0
 	for _, f := range b.judged {

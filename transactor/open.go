@@ -100,6 +100,7 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	}
 	x.value.Store(&value)
 	x.fenced.Store(value.BasisT())
+	x.feed.begin(value.BasisT())
 	x.install(head)
 	e := x.newEpoch(root, head, value, r.stage)
 	x.enter(e)

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/log"
+	"github.com/steledb/stele/tx"
 )
 
 // Reader is a database opened read-only: it takes no lease, deposes nobody, and shows what is proven to be in the log of every
@@ -20,11 +24,20 @@ type Reader struct {
 	instance atomic.Pointer[log.ID]
 	value    atomic.Pointer[db.DB]
 	marks    marks
+	feed     feed
 	closed   atomic.Bool
+
+	following sync.Once
+	ctx       context.Context // of the following
+	cancel    context.CancelFunc
+	ended     chan struct{} // nothing follows any more
+	why       error         // what ended it, or nil
+	behind    atomic.Pointer[error]
 
 	mu     sync.Mutex // of the reading
 	reader *log.Reader
 	replay *replay
+	fresh  []*datom.Tx // read by the Sync at work, as many of the newest as subscribers may want
 	counts ReaderStats
 }
 
@@ -39,7 +52,8 @@ type ReaderStats struct {
 // is only just beginning, it waits until ctx ends. ErrNoDatabase: there is none. l belongs to the reader from the call on: it is closed
 // by Close, or before OpenReadOnly returns an error. ctx bounds the opening only.
 func OpenReadOnly(ctx context.Context, l log.Log) (*Reader, error) {
-	r := &Reader{log: l, info: l.Info(), witness: new(log.Witness), replay: &replay{stage: db.NewStage(db.Empty())}}
+	r := &Reader{log: l, info: l.Info(), witness: new(log.Witness), replay: &replay{stage: db.NewStage(db.Empty())}, ended: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.reader = log.NewReader(l, log.ReaderOptions{Witness: r.witness})
 	empty := db.Empty()
 	r.value.Store(&empty)
@@ -73,19 +87,84 @@ func (r *Reader) Sync(ctx context.Context) (db.DB, error) {
 		if err := r.replay.object(o); err != nil {
 			return err
 		}
+		r.freshen()
 		r.marks.passed(log.HeadOf(o))
 		r.counts.Objects++
 		r.counts.Transactions += uint64(o.Count)
 		return nil
 	})
-	value := r.replay.stage.Snapshot() // what was handed out is proven, also before an error
+	before, value := r.DB(), r.replay.stage.Snapshot() // what was handed out is proven, also before an error
 	r.value.Store(&value)
+	r.feed.publish(r.fresh, before, value)
+	r.fresh = nil
 	if err != nil {
 		return db.DB{}, err
 	}
 	r.instance.Store(&st.Root.Instance)
 	r.counts.Syncs++
 	return value, nil
+}
+
+// freshen keeps the transactions of the object read last for subscribers, and no more than they may have in memory.
+func (r *Reader) freshen() {
+	r.fresh = append(r.fresh, r.replay.txs...)
+	if n := len(r.fresh) - maxFresh; n > maxFresh {
+		r.fresh = append([]*datom.Tx(nil), r.fresh[n:]...)
+	}
+}
+
+// maxFresh is how many transactions of one Sync are kept for subscribers; who wants more reads the log.
+const maxFresh = 4096
+
+// followEvery is how often a reader that follows looks at the store, unless told otherwise.
+const followEvery = 250 * time.Millisecond
+
+// Follow keeps DB current from now on, by a Sync every so often (0: 250 ms) in the background, until Close. Behind says what is wrong if the store
+// is out of reach; it is tried again for ever. Only what cannot get better ends the following: log.ErrCorrupt, log.ErrRolledBack, ErrDeleted. Following
+// twice is following once.
+func (r *Reader) Follow(every time.Duration) {
+	if every <= 0 {
+		every = followEvery
+	}
+	r.following.Do(func() { go r.follow(every) })
+}
+
+func (r *Reader) follow(every time.Duration) {
+	defer close(r.ended)
+	for failures := 0; ; {
+		_, err := r.Sync(r.ctx)
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case err == nil:
+			failures = 0
+			r.behind.Store(nil)
+		case mustEnd(err), errors.Is(err, ErrDeleted):
+			r.why = err
+			r.behind.Store(&err)
+			return
+		default:
+			r.behind.Store(&err)
+			failures++
+		}
+		if pause(r.ctx, max(every, backoff(failures))) != nil {
+			return
+		}
+	}
+}
+
+// Behind is why the last Sync of a reader that follows failed; nil if it did not, or if the reader does not follow.
+func (r *Reader) Behind() error {
+	if err := r.behind.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Subscribe is [Transactor.Subscribe] for a reader, which follows from now on: the reports of what every owner commits, in whatever process.
+func (r *Reader) Subscribe(ctx context.Context, from uint64) iter.Seq2[*tx.Report, error] {
+	r.Follow(0)
+	return r.feed.subscribe(ctx, r, from, r.ended, func() error { return r.why })
 }
 
 // Info describes the store.
@@ -103,7 +182,10 @@ func (r *Reader) Close(context.Context) error {
 	if r.closed.Swap(true) {
 		return nil
 	}
+	r.cancel()
+	r.following.Do(func() { close(r.ended) })
 	err := r.log.Close()
+	<-r.ended
 	r.mu.Lock() // a Sync under way has ended
 	defer r.mu.Unlock()
 	r.replay.stage.Wait()

@@ -29,6 +29,7 @@ type Transactor struct {
 	newest atomic.Pointer[log.Key] // of the objects installed
 	marks  marks                   // places on the chain
 	tenure tenure                  // claims and the lease
+	feed   feed                    // for subscribers
 
 	// Of the run loop and what works for it.
 	installed log.Head     // the object up to which value reaches

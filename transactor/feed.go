@@ -1,0 +1,210 @@
+package transactor
+
+import (
+	"context"
+	"iter"
+	"sync"
+
+	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/tx"
+)
+
+// feed hands committed transactions to subscribers. It keeps the newest in memory, in a bounded window; whoever is behind the window reads the log. A
+// subscriber pulls, on its own goroutine: a slow one holds nothing but its place, and what it does is nobody else's business (P9).
+type feed struct {
+	mu          sync.Mutex
+	subscribers int
+	window      []stretch // one behind the other, without a gap
+	bytes       int
+	last        uint64        // t of the newest transaction that was published
+	more        chan struct{} // closed when something was published; nil: nobody waits
+}
+
+// stretch is some transactions in a row and the values around them.
+type stretch struct {
+	txs           []*datom.Tx
+	before, after db.DB
+	bytes         int
+}
+
+func (s *stretch) first() uint64 { return s.txs[0].T }
+func (s *stretch) last() uint64  { return s.txs[len(s.txs)-1].T }
+
+// The window: what the subscribers of one database may hold in memory together, beside what they are looking at.
+const (
+	windowStretches = 256
+	windowBytes     = 8 << 20
+)
+
+// publish takes transactions that have just been committed, of which after is the value behind the last. It never waits for a subscriber.
+func (f *feed) publish(txs []*datom.Tx, before, after db.DB) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(txs) == 0 {
+		return
+	}
+	f.last = txs[len(txs)-1].T
+	if f.subscribers == 0 {
+		return
+	}
+	if n := len(f.window); n > 0 && f.window[n-1].last() != txs[0].T-1 {
+		f.window, f.bytes = nil, 0 // a reader that had too much to catch up with
+	}
+	if before.BasisT() != txs[0].T-1 {
+		before = after.WithBasis(txs[0].T - 1)
+	}
+	s := stretch{txs: txs, before: before, after: after}
+	for _, t := range txs {
+		s.bytes += sizeOf(t)
+	}
+	f.window = append(f.window, s)
+	f.bytes += s.bytes
+	drop := 0
+	for drop < len(f.window) && (len(f.window)-drop > windowStretches || f.bytes > windowBytes) {
+		f.bytes -= f.window[drop].bytes
+		drop++
+	}
+	clear(f.window[:drop])
+	f.window = f.window[drop:]
+	f.wake()
+}
+
+// wake lets everybody who waits look again.
+func (f *feed) wake() {
+	if f.more != nil {
+		close(f.more)
+		f.more = nil
+	}
+}
+
+func (f *feed) join() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.subscribers++
+}
+
+func (f *feed) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.subscribers--; f.subscribers == 0 {
+		f.window, f.bytes = nil, 0
+	}
+}
+
+// begin says that the transactions up to last were committed before anybody could subscribe.
+func (f *feed) begin(last uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = last
+}
+
+// at is the part of the window that begins with transaction t; if t is not in it, the stretch is empty, and last is the newest transaction that was
+// published. more is closed once there is more.
+func (f *feed) at(t uint64) (s stretch, last uint64, more <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.more == nil {
+		f.more = make(chan struct{})
+	}
+	for i := len(f.window) - 1; i >= 0 && f.window[i].last() >= t; i-- {
+		if s := f.window[i]; s.first() <= t {
+			if n := t - s.first(); n > 0 {
+				s.before, s.txs = s.after.WithBasis(t-1), s.txs[n:]
+			}
+			return s, f.last, f.more
+		}
+	}
+	return stretch{}, f.last, f.more
+}
+
+// source is what a subscription reads.
+type source interface {
+	DB() db.DB
+	TxRange(ctx context.Context, from, to uint64) iter.Seq2[*datom.Tx, error]
+}
+
+// subscribe yields the reports of all transactions from t = from on, first from the log, then as they are committed, without a gap. ended is
+// closed when there will be no more, and why says why.
+func (f *feed) subscribe(ctx context.Context, src source, from uint64, ended chan struct{}, why func() error) iter.Seq2[*tx.Report, error] {
+	return func(yield func(*tx.Report, error) bool) {
+		f.join()
+		defer f.leave()
+		next := max(from, 1)
+		for failures := 0; ; {
+			s, last, more := f.at(next)
+			if len(s.txs) > 0 {
+				before := s.before
+				for i, t := range s.txs {
+					after := s.after
+					if i < len(s.txs)-1 {
+						after = s.after.WithBasis(t.T)
+					}
+					if ctx.Err() != nil {
+						yield(nil, context.Cause(ctx))
+						return
+					}
+					if !yield(reportOf(t, before, after), nil) {
+						return
+					}
+					before, next = after, t.T+1
+				}
+				continue
+			}
+			if next <= last {
+				var failed error
+				for t, err := range src.TxRange(ctx, next, last+1) {
+					if err != nil {
+						failed = err
+						break
+					}
+					d := src.DB() // not the one from before: it would be kept from being forgotten
+					if !yield(reportOf(t, d.WithBasis(t.T-1), d.WithBasis(t.T)), nil) {
+						return
+					}
+					next, failures = t.T+1, 0
+				}
+				switch {
+				case ctx.Err() != nil:
+					yield(nil, context.Cause(ctx))
+					return
+				case failed != nil && isClosed(ended):
+					yield(nil, because(ErrClosed, why()))
+					return
+				case failed != nil && mustEnd(failed):
+					yield(nil, failed)
+					return
+				case failed != nil:
+					_ = pause(ctx, backoff(failures)) // the store is out of reach: go on where it ended
+					failures++
+				}
+				continue
+			}
+			select {
+			case <-more:
+			case <-ctx.Done():
+				yield(nil, context.Cause(ctx))
+				return
+			case <-ended:
+				if _, last, _ := f.at(next); next > last {
+					yield(nil, because(ErrClosed, why()))
+					return
+				}
+			}
+		}
+	}
+}
+
+func reportOf(t *datom.Tx, before, after db.DB) *tx.Report {
+	return &tx.Report{DBBefore: before, DBAfter: after, T: t.T, Tx: datom.TxID(t.T), TxData: t.Datoms}
+}
+
+// Subscribe yields the report of every committed transaction from t = from on (0 or 1: all), each once, in order, without a gap: those in the log first,
+// then each as it is committed, until ctx ends or the transactor does, which is the last error. Breaking off ends it as well. Any number of
+// subscribers may be at work; each pulls at its own pace, on its own goroutine, and one that has fallen behind reads the log. Reports from the log
+// hold views of the present value, with its schema; Tempids are the submitter's alone.
+//
+// A store out of reach is waited for; log.ErrCorrupt and log.ErrRolledBack are errors.
+func (x *Transactor) Subscribe(ctx context.Context, from uint64) iter.Seq2[*tx.Report, error] {
+	return x.feed.subscribe(ctx, x, from, x.ended, func() error { return x.endErr })
+}
