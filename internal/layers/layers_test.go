@@ -55,13 +55,12 @@ var testArrows = map[string][]string{
 	"log":            {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
 	"log/mem":        {"log/logtest"},
 	"log/fs":         {"log/logtest", "log/fs/crashfs"},
-	"config":         {"internal/testserver", "internal/netfault"},
+	"config":         {"log/logtest", "internal/testserver", "internal/netfault"},
 	"log/s3":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
 	"log/fs/crashfs": {"log/logtest", "log", "datom"},
 	"log/pg":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
 	"log/logtest":    {"log/mem"},
 	"transactor":     {"log/mem", "log/fs", "log/fs/crashfs", "internal/mutant/mutanttest"},
-	"config":         {"log/logtest"},
 }
 
 // backends are imported by assembler alone: everything else is handed a log.Log.
