@@ -196,16 +196,22 @@ func (e *epoch) judge(b *batch) *batch {
 	case errors.Is(f.refusal, tx.ErrStuck):
 		e.fail(because(ErrFunctionStuck, f.refusal))
 		return b
-	case f.refusal == nil:
+	case f.refusal == nil && f.prep.Original == 0:
 		if size = sizeOf(&f.prep.Tx); size > maxTransaction {
 			f.refusal = tooLarge(size)
 		}
 	}
-	if f.refusal != nil {
+	if f.refusal != nil || f.prep.Original != 0 {
 		e.next++
-		f.judged = refused
-		if mutant.Is("refuse-early") {
+		f.judged = repeated
+		if f.refusal != nil {
+			f.judged = refused
+		}
+		switch {
+		case mutant.Is("refuse-early") && f.judged == refused:
 			f.answer(nil, f.refusal)
+		case mutant.Is("repeat-early") && f.judged == repeated:
+			e.x.repeat(f)
 		}
 		b.add(f)
 		if len(b.judged) < e.x.opt.MaxBatch {
@@ -238,7 +244,7 @@ func (e *epoch) verdict(f *Future) (*tx.Prepared, error) {
 	if p := f.after; p != nil {
 		switch {
 		case p.answered():
-			if p.err != nil {
+			if p.err != nil && !errors.As(p.err, new(*RepeatError)) {
 				return nil, behind(p.err)
 			}
 		case p.judged == refused:
@@ -417,16 +423,23 @@ func (x *Transactor) deliver(b *batch) {
 		x.marks.passed(b.head)
 		x.feed.publish(b.txs, b.before, b.after)
 	}
-	bytes := 0
+	answers, bytes := 0, 0
 	for _, f := range b.judged {
-		bytes += f.size
+		if f.judged != repeated { // which count until they are answered (P5)
+			answers++
+			bytes += f.size
+		}
 	}
-	x.stats.delivered(b)
-	x.queue.answered(len(b.judged), bytes)
+	x.stats.delivered(b, len(b.judged)-answers)
+	x.queue.answered(answers, bytes)
 	before, n := b.before, len(b.txs)
 	for _, f := range b.judged {
-		if f.judged == refused {
+		switch f.judged {
+		case refused:
 			f.answer(nil, f.refusal)
+			continue
+		case repeated:
+			x.repeat(f)
 			continue
 		}
 		n--

@@ -15,7 +15,8 @@ var (
 	// is not in the log.
 	ErrClosed = errors.New("the transactor is closed; open the database again")
 	// ErrUnknownOutcome: the transaction was sent to the store, and whether it is in the log could not be learned in time.
-	ErrUnknownOutcome = errors.New("the outcome of the transaction is not known: it may be in the log or not; open the database again and look for what it asserts")
+	ErrUnknownOutcome = errors.New("the outcome of the transaction is not known: it may be in the log or not; open the database again and, if the " +
+		"transaction has an idempotency key (TxOptions.Key), submit it again under the same key, or else look for what it asserts")
 	// ErrPredecessorRefused: the transaction that TxOptions.After names did not commit, so this one committed nothing. It wraps the
 	// predecessor's error.
 	ErrPredecessorRefused = errors.New("the transaction before this one did not commit")
@@ -78,6 +79,18 @@ func (e *CommitError) Error() string {
 	return "the transaction was not committed, since the log could not be written; it may be submitted again: " + e.Err.Error()
 }
 func (e *CommitError) Unwrap() error { return e.Err }
+
+// RepeatError is the answer to a transaction that had been committed before under its idempotency key, as transaction T, but whose report could not be
+// read from the log.
+type RepeatError struct {
+	T   uint64
+	Err error
+}
+
+func (e *RepeatError) Error() string {
+	return fmt.Sprintf("the transaction had been committed before, as t = %d; its report could not be read from the log: %v", e.T, e.Err)
+}
+func (e *RepeatError) Unwrap() error { return e.Err }
 
 // because wraps a sentinel together with its cause.
 func because(sentinel, cause error) error {

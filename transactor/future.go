@@ -10,6 +10,10 @@ import (
 
 // TxOptions are the options of one transaction.
 type TxOptions struct {
+	// Key is an idempotency key (P8), at most 1024 bytes: a request that was committed under it before, by whatever owner, commits nothing now and
+	// has the original's report, with Repeated set. Another request under the same key is refused (tx.ErrIdempotencyMismatch). "" is none. It is the same
+	// as the fact :stele.tx/key of "datomic.tx" among the forms.
+	Key string
 	// After names an earlier submission to the same transactor. If that one ends in anything but a commit, this one commits
 	// nothing and ends with ErrPredecessorRefused (ErrUnknownOutcome behind an unknown one). So a stream of transactions can
 	// be pipelined and still stops exactly at its first refusal.
@@ -37,9 +41,10 @@ type Future struct {
 type verdict uint8
 
 const (
-	pending verdict = iota // not judged in this epoch
-	staged                 // part of a batch
-	refused                // judged, and not answered yet
+	pending  verdict = iota // not judged in this epoch
+	staged                  // part of a batch
+	refused                 // judged, and not answered yet
+	repeated                // judged: an earlier transaction has its key
 )
 
 // Done is closed once the outcome is known.

@@ -13,6 +13,7 @@ func TestMutants(t *testing.T) {
 		{Name: "fence-first", What: "the Verify begins before the append", Run: "TestL7"},
 		{Name: "out-of-order", What: "a batch is answered before the ones in front of it", Run: "TestP3"},
 		{Name: "refuse-early", What: "a refusal is answered before what it was judged against is fenced", Run: "TestP3"},
+		{Name: "repeat-early", What: "a resubmission is answered before what it was judged against is fenced", Run: "TestP8_Many"},
 		{Name: "show-staged", What: "DB() shows a batch when it is closed", Run: "TestP3"},
 		{Name: "forget-stage", What: "a batch is judged without the ones in flight", Run: "TestP2"},
 		{Name: "no-cap", What: "batches take any number of transactions", Run: "TestP4"},

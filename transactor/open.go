@@ -39,6 +39,8 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 		stats:   newRecorder(),
 		witness: new(log.Witness),
 		ended:   make(chan struct{}),
+
+		repeating: make(chan struct{}, repeats),
 	}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 

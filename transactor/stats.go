@@ -12,6 +12,7 @@ import (
 type Stats struct {
 	Transactions uint64 // committed and answered
 	Refused      uint64 // refused by the database
+	Repeated     uint64 // committed before, under the same idempotency key
 	Failed       uint64 // not committed because the log could not be written
 	Busy         uint64 // not admitted because the queue was full
 
@@ -45,6 +46,7 @@ type recorder struct {
 
 	mu                      sync.Mutex
 	transactions, refused   uint64
+	repeated                uint64
 	failed                  uint64
 	batches, objects, bytes uint64
 	queue, append, wait     *hdrhistogram.Histogram // µs
@@ -60,12 +62,13 @@ func newRecorder() *recorder {
 // recentFlush is how long an append and its fence took lately.
 func (r *recorder) recentFlush() time.Duration { return time.Duration(r.flush.Load()) }
 
-func (r *recorder) delivered(b *batch) {
+func (r *recorder) delivered(b *batch, repeated int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.batches++
 	r.transactions += uint64(len(b.txs))
-	r.refused += uint64(len(b.judged) - len(b.txs))
+	r.refused += uint64(len(b.judged) - len(b.txs) - repeated)
+	r.repeated += uint64(repeated)
 	if b.obj != nil {
 		r.objects++
 		r.bytes += uint64(len(b.obj.Bytes()))
@@ -98,7 +101,7 @@ func (x *Transactor) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Stats{
-		Transactions: r.transactions, Refused: r.refused, Failed: r.failed, Busy: r.busy.Load(),
+		Transactions: r.transactions, Refused: r.refused, Repeated: r.repeated, Failed: r.failed, Busy: r.busy.Load(),
 		Batches: r.batches, Objects: r.objects, ObjectBytes: r.bytes, Fences: r.fences.Load(), Takeovers: r.takeovers.Load(),
 		Renewals: r.renewals.Load(),
 		Queue:    stageOf(r.queue.Clone()), Append: stageOf(r.append.Clone()), Wait: stageOf(r.wait.Clone()),
@@ -111,6 +114,7 @@ func (x *Transactor) StatsSince(prev Stats) Stats {
 	s := x.Stats()
 	s.Transactions -= prev.Transactions
 	s.Refused -= prev.Refused
+	s.Repeated -= prev.Repeated
 	s.Failed -= prev.Failed
 	s.Busy -= prev.Busy
 	s.Batches -= prev.Batches

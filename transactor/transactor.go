@@ -39,7 +39,9 @@ type Transactor struct {
 
 	ctx    context.Context // of the store calls; ends when Close runs out of time
 	cancel context.CancelCauseFunc
-	work   sync.WaitGroup // flights
+	work   sync.WaitGroup // flights and repeats
+
+	repeating chan struct{} // a token for each report of an original that is being read
 
 	ended  chan struct{} // everybody is answered and the store is closed
 	endErr error         // why, if not by Close
@@ -74,6 +76,9 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 	f := &Future{x: x, born: time.Now(), done: make(chan struct{})}
 	if len(opts) > 0 {
 		f.after = opts[0].After
+		if key := opts[0].Key; key != "" {
+			data = tx.WithKey(data, key)
+		}
 	}
 	if f.after != nil && f.after.x != x {
 		return nil, errors.New("TxOptions.After names a transaction of another transactor")
@@ -207,9 +212,9 @@ func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
 
 // release gives the database back, once nothing works on it any more: the lease, the lock, the store. Close may cut the first short.
 func (x *Transactor) release(cause error) error {
+	x.work.Wait()
 	x.vacate(x.ctx, cause)
 	x.cancel(because(ErrClosed, cause))
-	x.work.Wait()
 	x.term.Load().wait()
 	return errors.Join(x.unlock(), x.log.Close())
 }
