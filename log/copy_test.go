@@ -249,6 +249,34 @@ func TestCopy_RemovesWhatItWrote(t *testing.T) {
 	})
 }
 
+// Several copy to one place: one of them makes the database, and nothing is left of the others.
+func TestCopy_Race(t *testing.T) {
+	for range 20 {
+		w := newWorld(t)
+		a := w.open()
+		w.land(a.batch(1), a.batch(1))
+		var wg sync.WaitGroup
+		roots := make([]*log.Root, 4)
+		errs := make([]error, len(roots))
+		for i := range roots {
+			wg.Go(func() { roots[i], errs[i] = w.copyTo(w.place("copy"), log.CopyOptions{}) })
+		}
+		wg.Wait()
+		won := 0
+		for i, err := range errs {
+			if err == nil {
+				won++
+				w.wantCopy(w.place("copy"), roots[i], w.chainIn(w.l))
+			} else {
+				wantError(t, err, log.ErrExists, "copy behind another")
+			}
+		}
+		if n := w.place("copy").Instances(); won != 1 || n != 1 {
+			t.Fatalf("%d won, and %d instances are left", won, n)
+		}
+	}
+}
+
 // Failures that pass are waited for, wherever they come.
 func TestCopy_TriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -125,7 +125,7 @@ func deleteDatabase(ctx context.Context, l Log, o DeleteOptions) (err error) {
 			break // by us, if an answer was lost, or by others
 		}
 		if !o.Force && !l.Info().Guarded && root.Lease > 0 && (age < 0 || age < root.Lease) && !mutant.Is("delete-owned") {
-			return fmt.Errorf("%w: %q, in epoch %d, whose lease was not released", ErrOwned, root.Owner, root.Epoch)
+			return fmt.Errorf("%w: %q, in epoch %d, did not release its lease of %s; if it is gone, force is needed", ErrOwned, root.Owner, root.Epoch, root.Lease)
 		}
 		err := l.CompareAndSwap(ctx, root, root.Tombstone())
 		if err == nil {

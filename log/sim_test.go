@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/mem"
@@ -19,7 +20,7 @@ var (
 	simSeed = flag.Uint64("sim.seed", 0, "play this one world only, and print it")
 )
 
-// TestRandomWorlds_L1_L4_L5_L6_L8 plays random worlds: owners take the database from each other, crash, write into pipelines whose objects land in any
+// TestRandomWorlds_L1_L4_L5_L6_L8 plays random worlds: owners take the database from each other, renew their leases, crash, write into pipelines whose objects land in any
 // order, at any time or never; readers follow; a sealer seals and deletes. Other processes move between any two store calls of a recovery or of a
 // reading. What must hold is checked at every step:
 //
@@ -129,6 +130,9 @@ func (s *sim) disturb(l *mem.Log, disturbed *bool) {
 
 func (s *sim) step() {
 	s.steps++
+	if s.rnd.IntN(8) == 0 { // an owner renews its lease
+		s.lease(time.Second)
+	}
 	switch n := s.rnd.IntN(100); {
 	case n < 32:
 		s.landOne()
