@@ -59,5 +59,6 @@
 // # The chain
 //
 // Objects link back by key and hash. [Recover] reads the chain for an owner, [Reader] for everybody else, and [Witness] remembers what a
-// process has seen, so that it never goes back; chain.go says how, and why.
+// process has seen, so that it never goes back; chain.go says how, and why. [Create], [Delete] and [Copy] are how a database begins, ends and
+// comes to be elsewhere.
 package log
