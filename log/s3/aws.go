@@ -43,7 +43,7 @@ func newAWS(s site, h *http.Client) store {
 }
 
 func (a *awsStore) put(ctx context.Context, key string, body []byte, sum log.Hash, when condition) (string, error) {
-	p := newPayload(body)
+	ctx, p := newPayload(ctx, body)
 	defer p.takeBack()
 	in := &s3.PutObjectInput{Bucket: &a.bucket, Key: &key, Body: p, ContentLength: aws.Int64(int64(len(body)))}
 	if when == absent {

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"crypto/sha256"
 	"iter"
 )
 
@@ -24,3 +25,9 @@ const (
 
 // Remove deletes a key.
 func (l *Log) Remove(ctx context.Context, key string) error { return l.data.remove(ctx, []string{key}) }
+
+// Put writes a key.
+func (l *Log) Put(ctx context.Context, key string, b []byte) error {
+	_, err := l.data.put(ctx, key, b, sha256.Sum256(b), absent)
+	return err
+}

@@ -41,7 +41,7 @@ func newMinIO(s site, h *http.Client) (store, error) {
 }
 
 func (m *minioStore) put(ctx context.Context, key string, body []byte, sum log.Hash, when condition) (string, error) {
-	p := newPayload(body)
+	ctx, p := newPayload(ctx, body)
 	defer p.takeBack()
 	// With the hash given and streaming off the body is signed as a whole and sent as it is.
 	opts := minio.PutObjectOptions{DisableContentSha256: true}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -67,6 +68,7 @@ func unstartedProxy(t testing.TB, o *s3.Options) *proxy {
 	}
 	p := &proxy{t: t, target: target, transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}, conns: map[net.Conn]bool{}}
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(p.serve))
+	p.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	p.Config.ConnState = func(c net.Conn, s http.ConnState) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -134,7 +136,7 @@ func reset(w http.ResponseWriter) {
 // pass passes a request on as it came.
 func pass(r *request) *http.Response { return r.send(r.Context(), r.Header.Clone()) }
 
-// reply drops the answer of a request that was carried out.
+// dropReply drops the answer of a request that was carried out.
 func dropReply(r *request) *http.Response {
 	pass(r).Body.Close()
 	return nil
@@ -224,7 +226,7 @@ func says(status int, code string) rule {
 	return func(*request) *http.Response { return answer(status, code, "as the test says") }
 }
 
-// requests takes what came since it was called last, without listings' and probes' if they are not asked for.
+// requests takes what came since it was called last.
 func (p *proxy) requests() (out []*request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 )
 
 const (
-	defaultClient = AWS
+	defaultClient = MinIO
 	defaultDepth  = 8
 	maxDepth      = 256
 

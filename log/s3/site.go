@@ -5,10 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -134,7 +134,7 @@ func summary(err error) error {
 		}
 		err = inner
 	}
-	text := err.Error()
+	text := strings.Join(strings.Fields(err.Error()), " ")
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + "…"
 	}
@@ -155,29 +155,6 @@ func (s site) String() string {
 	}
 	return s.endpoint.String()
 }
-
-// httpClient has a pool of connections of its own, of which idle stay open.
-func (s site) httpClient(idle int) *http.Client {
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:                  http.ProxyFromEnvironment,
-			DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-			TLSClientConfig:        s.tls,
-			TLSHandshakeTimeout:    5 * time.Second,
-			ResponseHeaderTimeout:  answerTimeout,
-			IdleConnTimeout:        60 * time.Second,
-			MaxIdleConnsPerHost:    idle,
-			MaxResponseHeaderBytes: 64 << 10,
-			DisableCompression:     true,
-			WriteBufferSize:        64 << 10,
-			ReadBufferSize:         32 << 10,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would not be signed for where it leads
-	}
-}
-
-// answerTimeout bounds the wait for an answer's beginning where no context does.
-const answerTimeout = time.Minute
 
 // open makes a store with connections of its own, and what closes those that are idle.
 func (s site) open(client string, idle int) (store, func(), error) {

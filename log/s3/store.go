@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/url"
 	"strings"
-	"sync"
 
 	"github.com/steledb/stele/log"
 )
@@ -193,51 +192,34 @@ func kindOf(err error) kind {
 	return refused
 }
 
-// payload is a request's body. It can be taken back: HTTP may still be reading it when a request has been given up.
-type payload struct {
-	mu sync.Mutex
-	r  *bytes.Reader
-}
-
-func newPayload(b []byte) *payload { return &payload{r: bytes.NewReader(b)} }
-
-func (p *payload) Read(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.r.Read(b)
-}
-
-func (p *payload) Seek(offset int64, whence int) (int64, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.r.Seek(offset, whence)
-}
-
-func (p *payload) takeBack() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.r.Reset(nil)
-}
-
 // readBody reads an answer's body to its end, so that its connection can be used again, at most limit bytes of it. declared is its
-// length as the answer says, or -1; no more than firstRead is allocated on its word.
+// length as the answer says, or -1; no more than firstRead is allocated on its word, and then as much again as came.
 func readBody(r io.ReadCloser, declared int64, limit int) ([]byte, error) {
 	defer r.Close()
 	if declared > int64(limit) {
 		return nil, errTooLarge
 	}
-	var buf bytes.Buffer
-	buf.Grow(int(min(max(declared, 0), firstRead)) + bytes.MinRead)
-	if _, err := buf.ReadFrom(io.LimitReader(r, int64(limit)+1)); err != nil {
-		return nil, err
+	size := int64(bytes.MinRead)
+	if declared >= 0 {
+		size = min(declared, firstRead) + 1 // one more, to see the end
 	}
-	switch n := int64(buf.Len()); {
-	case n > int64(limit):
-		return nil, errTooLarge
-	case declared >= 0 && n != declared:
-		return nil, io.ErrUnexpectedEOF
+	b := make([]byte, 0, size)
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case len(b) > limit:
+			return nil, errTooLarge
+		case err == io.EOF && declared >= 0 && int64(len(b)) != declared:
+			return nil, io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return nil, err
+		case len(b) == cap(b):
+			b = append(make([]byte, 0, min(2*cap(b), limit+1)), b...)
+		}
 	}
-	return buf.Bytes(), nil
 }
 
 const firstRead = 1 << 20
