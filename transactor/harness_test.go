@@ -7,12 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/mem"
 	"github.com/steledb/stele/tx"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is one store and what opens transactors on it.
 type world struct {

@@ -46,21 +46,24 @@ var arrows = map[string][]string{
 	"internal/layers":            nil,
 	"internal/mutant":            nil,
 	"internal/mutant/mutanttest": nil,
+	"internal/netfault":          nil,
 	"internal/testserver":        nil,
+	"internal/stores":            nil,
 	"internal/testserver/run":    {"internal/testserver"},
 }
 
 // testArrows are what the tests of a package may import beyond that.
 var testArrows = map[string][]string{
-	"log":            {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
-	"log/mem":        {"log/logtest"},
-	"log/fs":         {"log/logtest", "log/fs/crashfs"},
-	"config":         {"log/logtest", "internal/testserver", "internal/netfault"},
-	"log/s3":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
-	"log/fs/crashfs": {"log/logtest", "log", "datom"},
-	"log/pg":         {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
-	"log/logtest":    {"log/mem"},
-	"transactor":     {"log/mem", "log/fs", "log/fs/crashfs", "internal/mutant/mutanttest"},
+	"log":             {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
+	"log/mem":         {"log/logtest"},
+	"log/fs":          {"log/logtest", "log/fs/crashfs"},
+	"internal/stores": {"config", "transactor", "tx", "db", "datom", "log", "internal/testserver", "internal/netfault"},
+	"config":          {"log/logtest", "internal/testserver", "internal/netfault"},
+	"log/s3":          {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
+	"log/fs/crashfs":  {"log/logtest", "log", "datom"},
+	"log/pg":          {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
+	"log/logtest":     {"log/mem"},
+	"transactor":      {"log/mem", "log/fs", "log/fs/crashfs", "internal/mutant/mutanttest"},
 }
 
 // backends are imported by assembler alone: everything else is handed a log.Log.
