@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/steledb/stele/log"
@@ -93,8 +94,12 @@ func readRange(s *suite) {
 	}
 }
 
+// readMany has a quarter of the objects in short runs.
 func readMany(s *suite) {
-	const n = 10_000
+	n := 10_000
+	if testing.Short() {
+		n = 2501
+	}
 	l := s.handle()
 	o := s.own(l)
 	objs := o.batches(n)

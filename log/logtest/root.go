@@ -107,12 +107,13 @@ func rootWaitsForNobody(s *suite) {
 	l := s.handle()
 	o := s.own(l)
 	o.append(o.batches(3)...)
+	inst := o.root.Instance
 	var reading func(depth int)
 	reading = func(depth int) {
 		if depth > 0 {
-			for _, err := range l.Read(s.ctx, o.root.Instance, log.Key{}) {
+			for _, err := range l.Read(s.ctx, inst, log.Key{}) {
 				s.must(err, "read")
-				for _, err := range l.List(s.ctx, o.root.Instance, log.Key{}) {
+				for _, err := range l.List(s.ctx, inst, log.Key{}) {
 					s.must(err, "list")
 					reading(depth - 1)
 					return
@@ -123,7 +124,7 @@ func rootWaitsForNobody(s *suite) {
 		objs := o.batches(4 * l.Info().Depth)
 		appended := make(chan []error)
 		go func() {
-			appended <- inParallel(len(objs), func(i int) error { return l.Append(s.ctx, o.root.Instance, objs[i]) })
+			appended <- inParallel(len(objs), func(i int) error { return l.Append(s.ctx, inst, objs[i]) })
 		}()
 		for range 10 {
 			root, _, err := l.RootAge(s.ctx)
