@@ -160,6 +160,9 @@ func (c *conn) deliver(w *way) {
 				c.reset()
 			}
 			continue // behind an end of the stream there is only gone
+		case w.lost.Load(): // Drop has ended, and Set is about to reset this connection
+			c.reset()
+			return
 		case errors.Is(k.end, io.EOF):
 			_ = w.to.CloseWrite()
 			return
