@@ -29,7 +29,7 @@ func keyOf(epoch, firstT []byte) (log.Key, error) {
 	e, err1 := bigintOf(epoch)
 	t, err2 := bigintOf(firstT)
 	if err1 != nil || err2 != nil || e < 0 || t < 0 {
-		return log.Key{}, fmt.Errorf("epoch %x, first t %x: no object has such a key", epoch, firstT)
+		return log.Key{}, &log.CorruptError{Reason: fmt.Sprintf("epoch %x, first t %x: no object has such a key", epoch, firstT)}
 	}
 	return log.Key{Epoch: uint64(e), FirstT: uint64(t)}, nil
 }

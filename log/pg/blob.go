@@ -97,11 +97,11 @@ func (l *Log) Delete(ctx context.Context, inst log.ID, upTo log.Key) error {
 	return l.deleteAll(ctx, deleteBlobs, inst[:], few)
 }
 
-// deleteAll runs a statement that deletes at most deleteSize rows until none is left.
+// deleteAll runs a statement that deletes at most deleteSize rows until it finds none.
 func (l *Log) deleteAll(ctx context.Context, stmt *statement, params ...[]byte) error {
 	for {
 		r := &request{stmt: stmt, params: params}
-		if err := l.write(ctx, "delete", r); err != nil || r.affected < deleteSize {
+		if err := l.write(ctx, "delete", r); err != nil || r.affected == 0 {
 			return err
 		}
 	}

@@ -243,7 +243,7 @@ func (c *cluster) start(t testing.TB, settings ...string) (stop func()) {
 	}
 	_, port, _ := net.SplitHostPort(c.server.Addr())
 	cmd := exec.Command(filepath.Join(c.bin, "postgres"), "-D", c.data)
-	for _, set := range append(settings, "listen_addresses=127.0.0.1", "port="+port, "unix_socket_directories=") {
+	for _, set := range append(settings, "listen_addresses=127.0.0.1", "port="+port, "unix_socket_directories=", "max_connections=200") {
 		cmd.Args = append(cmd.Args, "-c", set)
 	}
 	uid, gid := c.owner(t)

@@ -156,10 +156,9 @@ func prefetched[T any](ctx context.Context, after log.Key, fetch func(context.Co
 
 func (l *Log) listPage(ctx context.Context, inst log.ID, after log.Key) (keys []log.Key, last log.Key, more bool, err error) {
 	last = after
-	err = l.page(ctx, listKeys, inst, after, [][]byte{bigint(listSize)}, func(row [][]byte) error {
-		k, err := keyOf(row[1], row[2])
+	err = l.page(ctx, listKeys, inst, after, [][]byte{bigint(listSize)}, func(k log.Key, _ [][]byte) error {
 		keys, last = append(keys, k), k
-		return err
+		return nil
 	})
 	return keys, last, len(keys) == listSize, err
 }
@@ -167,11 +166,7 @@ func (l *Log) listPage(ctx context.Context, inst log.ID, after log.Key) (keys []
 func (l *Log) readPage(ctx context.Context, inst log.ID, after log.Key) (objs []*log.Object, last log.Key, more bool, err error) {
 	last = after
 	size := 0
-	err = l.page(ctx, readPage, inst, after, [][]byte{bigint(pageSize), bigint(pageBytes)}, func(row [][]byte) error {
-		k, err := keyOf(row[1], row[2])
-		if err != nil {
-			return err
-		}
+	err = l.page(ctx, readPage, inst, after, [][]byte{bigint(pageSize), bigint(pageBytes)}, func(k log.Key, row [][]byte) error {
 		o, err := l.decode(stored{k, row[3], bytes.Clone(row[4])})
 		if err != nil {
 			return err
@@ -183,25 +178,36 @@ func (l *Log) readPage(ctx context.Context, inst log.ID, after log.Key) (objs []
 	return objs, last, len(objs) == pageSize || size >= pageBytes, err
 }
 
-// page reads one page, on a connection that it holds no longer. row sees the rows that hold something.
-func (l *Log) page(ctx context.Context, stmt *statement, inst log.ID, after log.Key, limits [][]byte, row func([][]byte) error) error {
+// page reads one page, on a connection that it holds no longer. row sees the rows that hold something, and their keys.
+func (l *Log) page(ctx context.Context, stmt *statement, inst log.ID, after log.Key, limits [][]byte, row func(log.Key, [][]byte) error) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.calls.Done()
 	var room [16]byte
+	last := after
 	putKey(room[:], clamp(after))
 	r := &request{stmt: stmt, params: append([][]byte{inst[:], room[:8], room[8:]}, limits...), row: func(v [][]byte) error {
 		if err := onPrimary(v); err != nil || v[1] == nil {
 			return err
 		}
-		return row(v)
+		k, err := keyOf(v[1], v[2])
+		if err == nil && k.Compare(last) <= 0 {
+			err = fmt.Errorf("the server's answer is out of order: %s behind %s", k, last)
+		}
+		if err != nil {
+			return err
+		}
+		last = k
+		return row(k, v)
 	}}
 	_, err := l.others.do(ctx, r)
 	if r.err != nil {
 		err = r.err
 	}
-	if errors.Is(err, log.ErrCorrupt) {
+	var ce *log.CorruptError
+	if errors.As(err, &ce) {
+		ce.Location = l.info.Location
 		return err
 	}
 	if err != nil {

@@ -129,7 +129,8 @@ func lacksRights(s *serverSettings, err error) error {
 }
 
 // makeTables makes the tables, unless somebody else has by the time that the lock is ours. The lock belongs to the transaction, so that it
-// holds through a pooler. Isolation is set because what is read behind the lock must be what is there now.
+// holds through a pooler. What is read behind the lock must be what is there now: so isolation is set, and the catalog is read as a table,
+// since to_regclass may answer from what the session knew before it waited.
 func (l *Log) makeTables(ctx context.Context, s *serverSettings) (err error) {
 	c, err := l.lease.take(ctx)
 	if err != nil {
@@ -139,8 +140,9 @@ func (l *Log) makeTables(ctx context.Context, s *serverSettings) (err error) {
 	defer func() { l.lease.give(c, keep) }()
 	results, err := c.pg.Exec(ctx, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "+
 		"SET LOCAL synchronous_commit = on; SET LOCAL client_min_messages = warning; "+
-		"SELECT pg_advisory_xact_lock("+schemaLock+"); SELECT to_regclass('stele.meta') IS NULL").ReadAll()
-	if err == nil && string(results[len(results)-1].Rows[0][0]) == "t" {
+		"SELECT pg_advisory_xact_lock("+schemaLock+"); "+
+		"SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '"+schemaName+"' AND c.relname = 'meta'").ReadAll()
+	if err == nil && string(results[len(results)-1].Rows[0][0]) == "0" {
 		_, err = c.pg.Exec(ctx, Schema).ReadAll()
 	}
 	if err == nil {

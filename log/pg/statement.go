@@ -53,13 +53,14 @@ WHERE name = $1::text AND bytes = $2::bytea`}
 SELECT pg_is_in_recovery(), l.hash, l.payload
 FROM (SELECT 1) one LEFT JOIN stele.log l ON l.db_id = $1::uuid AND l.epoch = $2::bigint AND l.first_t = $3::bigint`}
 
-	// listKeys: $1 instance, $2 epoch, $3 first t, $4 how many; rows: in recovery, epoch, first t, or nulls.
+	// listKeys: $1 instance, $2 epoch, $3 first t, $4 how many; rows: in recovery, epoch, first t, or nulls. The join keeps the order of its
+	// inner side, having one row outside; that is checked where the rows are read, and sorting a page again would cost more.
 	listKeys = &statement{6, "stele_list", `
 SELECT pg_is_in_recovery(), p.epoch, p.first_t
 FROM (SELECT 1) one LEFT JOIN (
 	SELECT epoch, first_t FROM stele.log
 	WHERE db_id = $1::uuid AND (epoch, first_t) > ($2::bigint, $3::bigint) ORDER BY epoch, first_t LIMIT $4::bigint
-) p ON true ORDER BY p.epoch, p.first_t`}
+) p ON true`}
 
 	// readPage: like listKeys, and $5 how many bytes: a row is there if those before it have fewer. The length of a value that is stored out
 	// of line is known without reading it. Rows: in recovery, epoch, first t, hash, bytes, or nulls.
@@ -72,14 +73,14 @@ FROM (SELECT 1) one LEFT JOIN (
 		SELECT epoch, first_t, hash, payload FROM stele.log
 		WHERE db_id = $1::uuid AND (epoch, first_t) > ($2::bigint, $3::bigint) ORDER BY epoch, first_t LIMIT $4::bigint
 	) q
-) p ON p.before < $5::bigint ORDER BY p.epoch, p.first_t`}
+) p ON p.before < $5::bigint`}
 
-	// deleteObjects removes some of the objects at or below a key: $1 instance, $2 epoch, $3 first t, $4 how many at most.
+	// deleteObjects removes some of the objects at or below a key, the lowest: $1 instance, $2 epoch, $3 first t, $4 how many at most.
 	deleteObjects = &statement{8, "stele_delete", `
-DELETE FROM stele.log l USING (
-	SELECT epoch, first_t FROM stele.log
+DELETE FROM stele.log WHERE ctid = ANY (ARRAY(
+	SELECT ctid FROM stele.log
 	WHERE db_id = $1::uuid AND (epoch, first_t) <= ($2::bigint, $3::bigint) ORDER BY epoch, first_t LIMIT $4::bigint
-) d WHERE l.db_id = $1::uuid AND l.epoch = d.epoch AND l.first_t = d.first_t`}
+))`}
 
 	// putBlob writes a blob, or updates it to what it is, as insertObject does: $1 instance, $2 name, $3 bytes.
 	putBlob = &statement{9, "stele_put_blob", `
@@ -94,9 +95,7 @@ FROM (SELECT 1) one LEFT JOIN stele.blob b ON b.db_id = $1::uuid AND b.name = $2
 
 	// deleteBlobs removes some of an instance's blobs: $1 instance, $2 how many at most.
 	deleteBlobs = &statement{11, "stele_delete_blobs", `
-DELETE FROM stele.blob b USING (
-	SELECT name FROM stele.blob WHERE db_id = $1::uuid ORDER BY name LIMIT $2::bigint
-) d WHERE b.db_id = $1::uuid AND b.name = d.name`}
+DELETE FROM stele.blob WHERE ctid = ANY (ARRAY(SELECT ctid FROM stele.blob WHERE db_id = $1::uuid LIMIT $2::bigint))`}
 
 	// settings of the server, and whether our tables are there.
 	settings = &statement{12, "stele_settings", `
