@@ -42,11 +42,11 @@ func StartMinIO(ctx context.Context) (*MinIO, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := newScratch("minio")
+	// It runs as ourselves, since its program lies in our cache.
+	dir, err := newScratch("minio", nil)
 	if err != nil {
 		return nil, err
 	}
-	dir.as = nil // it runs as ourselves: its program lies in our cache
 	m := &MinIO{bin: bin, dir: dir, version: info.Main.Version}
 	// Test servers of one process tree have the same credentials, so that one environment serves for all.
 	m.key, m.token = os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")

@@ -35,7 +35,11 @@ func StartPgBouncer(ctx context.Context, postgres string) (*PgBouncer, error) {
 	if err != nil || u.Hostname() == "" || u.User == nil {
 		return nil, errNotPostgres
 	}
-	dir, err := newScratch("pgbouncer")
+	as, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := newScratch("pgbouncer", as)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,11 @@ func StartPostgres(ctx context.Context) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := newScratch("postgres")
+	as, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := newScratch("postgres", as)
 	if err != nil {
 		return nil, err
 	}

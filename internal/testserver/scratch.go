@@ -25,13 +25,9 @@ const (
 	lockName      = "lock"
 )
 
-// newScratch makes a directory on a real disk and removes those that processes left behind which are gone. It belongs to the user whom
-// servers run as that refuse to be root.
-func newScratch(what string) (*scratch, error) {
-	as, err := unprivileged()
-	if err != nil {
-		return nil, err
-	}
+// newScratch makes a directory on a real disk, for a server that runs as the given user (nil: ourselves), and removes those that processes
+// left behind which are gone.
+func newScratch(what string, as *syscall.Credential) (*scratch, error) {
 	base, err := diskDir(as)
 	if err != nil {
 		return nil, err
