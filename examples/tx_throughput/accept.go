@@ -135,13 +135,7 @@ func accept(ctx context.Context, s *settings, stdout io.Writer, p *progress) (er
 	}
 	ratios := m.ratios()
 	p.done()
-	if s.json {
-		for _, r := range ratios {
-			if err := printJSON(stdout, r); err != nil {
-				return err
-			}
-		}
-	} else {
+	if !s.json {
 		fmt.Fprintf(stdout, "machine     %s %s/%s, %d CPUs\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
 		fmt.Fprintf(stdout, "disk        %s for a write of %s bytes (a batch) and fdatasync, by itself; %s\n", span(m.sync),
 			grouped(m.fs256.ObjectBytes/max(m.fs256.Objects, 1)), note)
@@ -151,6 +145,19 @@ func accept(ctx context.Context, s *settings, stdout io.Writer, p *progress) (er
 			fmt.Fprintf(stdout, "%s\n", st.b.url)
 			(&table{w: stdout}).row(medians(st.results))
 		}
+	}
+	return printRatios(stdout, s, ratios)
+}
+
+// printRatios prints them, and returns an error if one does not hold.
+func printRatios(stdout io.Writer, s *settings, ratios []ratio) (err error) {
+	if s.json {
+		for _, r := range ratios {
+			if err := printJSON(stdout, r); err != nil {
+				return err
+			}
+		}
+	} else {
 		fmt.Fprintf(stdout, "\n%-54s  %8s  %8s  %5s  %s\n", "ratio", "measured", "bound", "holds", "of")
 		for _, r := range ratios {
 			sign, holds := "≥", "NO"

@@ -27,6 +27,7 @@ type settings struct {
 	rounds       int
 	accept       bool
 	cpuProfile   string
+	delay        time.Duration // of the network, each way
 }
 
 const (
@@ -50,7 +51,8 @@ func parseFlags(args []string, stderr io.Writer) (*settings, error) {
 		fmt.Fprint(stderr, "usage: tx_throughput [flags]\n\nMeasures transactions per second and their latency in a closed loop.\n\n")
 		f.PrintDefaults()
 	}
-	f.StringVar(&s.store, "store", "", "`URL` of the store, such as fs:DIR, mem:NAME or mem:NAME?delay=2ms (default a fresh directory on a local disk)")
+	f.StringVar(&s.store, "store", "", "`URL` of the store, such as fs:DIR, mem:NAME?delay=2ms, postgres://… or s3://bucket/prefix?endpoint=… (default a fresh directory on a local disk)")
+	f.DurationVar(&s.delay, "delay", 0, "speak with the store through a proxy that delays each direction so much (postgres and s3)")
 	f.StringVar(&levels, "concurrency", "1,4,16,64,256", "`list` of numbers of clients")
 	f.DurationVar(&s.duration, "duration", 5*time.Second, "how long to measure each level")
 	f.IntVar(&s.transactions, "transactions", 0, "measure `N` transactions at each level, instead of -duration")
@@ -63,7 +65,7 @@ func parseFlags(args []string, stderr io.Writer) (*settings, error) {
 	f.BoolVar(&s.json, "json", false, "print a JSON object for each level instead of a table")
 	f.BoolVar(&s.floor, "floor", false, "also measure the log alone, and the library without goroutines")
 	f.IntVar(&s.rounds, "rounds", 1, "run the levels so many times in turn and print medians")
-	f.BoolVar(&s.accept, "accept", false, "measure the promised ratios and say whether they hold (takes -duration and -json)")
+	f.BoolVar(&s.accept, "accept", false, "measure the promised ratios and say whether they hold: of mem and fs, or of the network store that -store names (takes also -duration and -json)")
 	f.StringVar(&s.cpuProfile, "cpuprofile", "", "write a CPU profile of the measured loop to `file`; takes a single level and round")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -123,6 +125,17 @@ func parseFlags(args []string, stderr io.Writer) (*settings, error) {
 	if given["depth"] {
 		within("depth", s.depth, 1, 1024)
 	}
+	scheme, _, _ := strings.Cut(s.store, ":")
+	far := scheme == "postgres" || scheme == "postgresql" || scheme == "s3"
+	if s.delay != 0 && !far {
+		wrong("-delay is for a store behind a network, postgres://… or s3://…; mem takes a delay in its URL")
+	}
+	if s.accept && s.store != "" && !far {
+		wrong("-accept measures mem and a local disk by itself; what -store may name is a store behind a network, postgres://… or s3://…")
+	}
+	if s.delay < 0 || s.delay > time.Second {
+		wrong("-delay is %s; it must be from 0 to 1s", s.delay)
+	}
 	within("rounds", s.rounds, 1, 99)
 	if n := len(s.levels) * s.rounds; n > maxLevels {
 		wrong("-concurrency and -rounds make %d levels; at most %d are possible", n, maxLevels)
@@ -132,7 +145,7 @@ func parseFlags(args []string, stderr io.Writer) (*settings, error) {
 	}
 	if s.accept {
 		for name := range given {
-			if name != "accept" && name != "duration" && name != "json" {
+			if name != "accept" && name != "duration" && name != "json" && name != "store" {
 				wrong("-accept measures what it must, and takes no -%s", name)
 			}
 		}

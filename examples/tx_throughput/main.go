@@ -18,10 +18,14 @@
 //
 // -floor runs each level twice more, to show what the library costs: "bare" is the same number of clients that hand the same bytes
 // to the log alone, in objects of the same number of transactions, with no transactor and nothing checked; "inline" is one
-// goroutine that prepares, encodes and writes the same transactions itself, a batch after the other, with no hop between goroutines.
+// goroutine that prepares, encodes and writes the same transactions itself, a batch after the other, with no hop between goroutines. On a store behind
+// a network there is a third, "plain": each client writes its transaction by one plain INSERT, or one PUT, of its own.
+//
+// -delay 5ms puts a proxy between the program and the store's server, which delays each direction.
 //
 // -accept measures the promises that docs/perf-targets.md makes about ratios, in one process, three rounds in turn, prints each
-// with its bound, and fails if one does not hold.
+// with its bound, and fails if one does not hold. With -store postgres://… or s3://… it measures those about that store; its
+// databases are deleted at the end.
 package main
 
 import (
@@ -60,9 +64,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	p := newProgress(stderr)
-	if s.accept {
+	switch {
+	case s.accept && s.store != "":
+		err = acceptNetwork(ctx, s, stdout, p)
+	case s.accept:
 		err = accept(ctx, s, stdout, p)
-	} else {
+	default:
 		err = sweep(ctx, s, stdout, p)
 	}
 	p.done()

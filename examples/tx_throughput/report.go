@@ -58,7 +58,9 @@ type floorResult struct {
 	BareTxPerSec   float64 `json:"bare_tx_per_sec"`
 	BareP50        float64 `json:"bare_p50_us"`
 	InlineTxPerSec float64 `json:"inline_tx_per_sec"`
-	InlineP50      float64 `json:"inline_p50_us"` // of a batch
+	InlineP50      float64 `json:"inline_p50_us"`              // of a batch
+	PlainTxPerSec  float64 `json:"plain_tx_per_sec,omitempty"` // behind a network: one plain operation for each transaction
+	PlainP50       float64 `json:"plain_p50_us,omitempty"`
 }
 
 // result puts together what a loop and the transactor saw of a level.
@@ -130,6 +132,8 @@ func medians(rs []*result) *result {
 		number(func(r *result) *float64 { return &r.Floor.BareP50 })
 		number(func(r *result) *float64 { return &r.Floor.InlineTxPerSec })
 		number(func(r *result) *float64 { return &r.Floor.InlineP50 })
+		number(func(r *result) *float64 { return &r.Floor.PlainTxPerSec })
+		number(func(r *result) *float64 { return &r.Floor.PlainP50 })
 	}
 	return &m
 }
@@ -149,6 +153,7 @@ func median[T any](xs []T, of func(T) float64) float64 {
 type table struct {
 	w     io.Writer
 	floor bool
+	plain bool
 	begun bool
 }
 
@@ -190,6 +195,12 @@ func (t *table) columns() []column {
 			column{"p50", 8, cell(func(f *floorResult) string { return span(f.BareP50) })},
 			column{"inline tx/s", 11, cell(func(f *floorResult) string { return rate(f.InlineTxPerSec) })},
 		)
+		if t.plain {
+			cols = append(cols,
+				column{"plain tx/s", 11, cell(func(f *floorResult) string { return rate(f.PlainTxPerSec) })},
+				column{"p50", 8, cell(func(f *floorResult) string { return span(f.PlainP50) })},
+			)
+		}
 	}
 	return cols
 }

@@ -16,11 +16,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/steledb/stele/config"
+	"github.com/steledb/stele/internal/testserver"
 	"github.com/steledb/stele/transactor"
 	"github.com/steledb/stele/tx"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var servers testserver.Shared
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.Main(m)) }
 
 // diskTemp is an empty directory on a local disk, which goes away with t.
 func diskTemp(t *testing.T) string {
@@ -341,8 +344,8 @@ func TestErrorsAreCounted(t *testing.T) {
 
 func TestRunFails(t *testing.T) {
 	for args, want := range map[string]string{
-		"-store pg:x":                               `there is no store "pg:"`,
-		"-store postgres://u:secret@h/d":            "this version of Stele has no such store",
+		"-store pg:x": `there is no store "pg:"`,
+		"-store postgres://u:secret@127.0.0.1:1/d":  "connection refused",
 		"-store mem:x?delay=fast":                   `option delay is "fast"`,
 		"-store mem:y -transactions 1 -cpuprofile ": "",
 	} {
@@ -456,5 +459,27 @@ func TestSyncTime(t *testing.T) {
 	cancel(fmt.Errorf("enough"))
 	if _, err := syncTime(ctx, dir, 4096); err == nil || err.Error() != "enough" {
 		t.Error(err)
+	}
+}
+
+// TestNetworkStores runs the sweep and the comparison, briefly, on the real servers, near and behind a proxy.
+func TestNetworkStores(t *testing.T) {
+	for name, store := range map[string]string{"pg": servers.Postgres(t), "s3": servers.S3(t)} {
+		t.Run(name, func(t *testing.T) {
+			out, _ := runs(t, "-store", store, "-concurrency", "1,8", "-transactions", "40", "-floor", "-delay", "1ms")
+			for _, part := range []string{"through a proxy that adds 1ms each way", "plain tx/s", "every acknowledged transaction is there"} {
+				if !strings.Contains(out, part) {
+					t.Errorf("no %q in\n%s", part, out)
+				}
+			}
+			var stdout, stderr bytes.Buffer
+			status := run(t.Context(), []string{"-accept", "-store", store, "-duration", "100ms"}, &stdout, &stderr)
+			if status > 1 || strings.Count(stdout.String(), "yes")+strings.Count(stdout.String(), " NO ") < 3 || strings.Contains(stderr.String(), "secret") {
+				t.Errorf("status %d\n%s\n%s", status, stdout.String(), stderr.String())
+			}
+			if status == 0 && strings.Contains(stdout.String(), " NO ") || status == 1 && !strings.Contains(stdout.String(), " NO ") {
+				t.Errorf("status %d\n%s\n%s", status, stdout.String(), stderr.String())
+			}
+		})
 	}
 }

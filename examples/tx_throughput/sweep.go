@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"time"
-
-	"github.com/steledb/stele/config"
 )
 
 // sweep measures each level in turn and prints what it showed.
@@ -28,6 +26,14 @@ func sweep(ctx context.Context, s *settings, stdout io.Writer, p *progress) (err
 			}
 			err = remove()
 		}()
+	}
+	if s.delay > 0 {
+		behind, stop, farErr := far(storeURL, s.delay)
+		if farErr != nil {
+			return farErr
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		storeURL = behind
 	}
 	b, err := openBench(ctx, s, storeURL, p)
 	if err != nil {
@@ -49,7 +55,7 @@ func sweep(ctx context.Context, s *settings, stdout io.Writer, p *progress) (err
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("measuring the disk: %w", err)
 	}
-	t := &table{w: stdout, floor: s.floor}
+	t := &table{w: stdout, floor: s.floor, plain: s.floor && b.network()}
 	if !s.json {
 		p.done()
 		b.conditions(stdout, note, sync)
@@ -99,6 +105,9 @@ func (b *bench) rounds(ctx context.Context, sync time.Duration, emit func(*resul
 			if s.floor && err == nil && ctx.Err() == nil {
 				r.Floor, err = b.floor(ctx, clients, r.BatchMean)
 			}
+			if r.Floor != nil && b.network() && err == nil && ctx.Err() == nil {
+				r.Floor.PlainTxPerSec, r.Floor.PlainP50, err = b.plainly(ctx, clients)
+			}
 			byLevel[i] = append(byLevel[i], r)
 			if s.rounds == 1 || err != nil {
 				err = errors.Join(err, emit(r))
@@ -124,6 +133,9 @@ func (b *bench) rounds(ctx context.Context, sync time.Duration, emit func(*resul
 	return nil
 }
 
+// network reports whether the store is behind a network.
+func (b *bench) network() bool { return b.info.Backend == "pg" || b.info.Backend == "s3" }
+
 // diskTime is the disk's own time for a write and a sync, where the store is a directory.
 func (b *bench) diskTime(ctx context.Context) (d time.Duration, err error) {
 	if b.info.Backend != "fs" {
@@ -146,11 +158,15 @@ func (b *bench) conditions(w io.Writer, note string, sync time.Duration) {
 		durable += "; " + note
 	}
 	line("machine", "%s %s/%s, %d CPUs", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
-	line("store", "%s (%s)", config.Redacted(b.url), durable)
+	line("store", "%s (%s)", b.info.Location, durable)
 	if sync > 0 {
 		line("disk", "%s for a write of %d KiB and fdatasync, by itself", span(inMicros(sync)), syncSize>>10)
 	}
-	line("round trip", "%s for a fence, idle", span(inMicros(b.fence)))
+	via := ""
+	if b.s.delay > 0 {
+		via = fmt.Sprintf(", through a proxy that adds %s each way", b.s.delay)
+	}
+	line("round trip", "%s for a fence, idle%s", span(inMicros(b.fence)), via)
 	lim := b.limits()
 	line("transactor", "batches of at most %d transactions and %s bytes, at most %d in flight", lim.batch, grouped(int64(lim.batchBytes)), lim.depth)
 	what := "a new entity with a unique key"

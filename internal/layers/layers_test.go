@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"transactor": {"tx", "db", "log", "datom", "internal/mutant"},
 	"config":     {"transactor", "tx", "db", "log", "log/fs", "log/mem", "log/pg", "log/s3", "datom"},
 
-	"examples/tx_throughput": {"config", "transactor", "tx", "db", "log", "datom"},
+	"examples/tx_throughput": {"config", "transactor", "tx", "db", "log", "datom", "internal/netfault"},
 	"cmd/stele":              {"config", "transactor", "tx", "db", "datom"},
 
 	"internal/layers":            nil,
@@ -54,16 +54,17 @@ var arrows = map[string][]string{
 
 // testArrows are what the tests of a package may import beyond that.
 var testArrows = map[string][]string{
-	"log":             {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
-	"log/mem":         {"log/logtest"},
-	"log/fs":          {"log/logtest", "log/fs/crashfs"},
-	"internal/stores": {"config", "transactor", "tx", "db", "datom", "log", "internal/testserver", "internal/netfault"},
-	"config":          {"log/logtest", "internal/testserver", "internal/netfault"},
-	"log/s3":          {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
-	"log/fs/crashfs":  {"log/logtest", "log", "datom"},
-	"log/pg":          {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
-	"log/logtest":     {"log/mem"},
-	"transactor":      {"log/mem", "log/fs", "log/fs/crashfs", "internal/mutant/mutanttest"},
+	"log":                    {"log/mem", "log/logtest", "internal/mutant/mutanttest"},
+	"log/mem":                {"log/logtest"},
+	"log/fs":                 {"log/logtest", "log/fs/crashfs"},
+	"examples/tx_throughput": {"internal/testserver"},
+	"internal/stores":        {"config", "transactor", "tx", "db", "datom", "log", "internal/testserver", "internal/netfault"},
+	"config":                 {"log/logtest", "internal/testserver", "internal/netfault"},
+	"log/s3":                 {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
+	"log/fs/crashfs":         {"log/logtest", "log", "datom"},
+	"log/pg":                 {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
+	"log/logtest":            {"log/mem"},
+	"transactor":             {"log/mem", "log/fs", "log/fs/crashfs", "internal/mutant/mutanttest"},
 }
 
 // backends are imported by assembler alone: everything else is handed a log.Log.
