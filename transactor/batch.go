@@ -13,8 +13,8 @@ import (
 // batch is the transactions that were judged together, and the object that holds those of them that were not refused. A
 // batch of refusals alone has no object, but is fenced all the same (L7).
 //
-// It passes from the preparing goroutine to the sending one, its flight, and the installing one; each touches it only
-// while it holds it. done orders the flight's results before the installing goroutine's reading.
+// It passes from the preparing goroutine to its flight, and to whoever installs it (flight.go); each touches it only while it
+// holds it. done orders the flight's results before everybody else's reading.
 type batch struct {
 	judged []*Future   // in queue order, refused ones among them
 	txs    []*datom.Tx // the deltas, in t order
@@ -23,8 +23,9 @@ type batch struct {
 	after  db.DB       // the value after it
 	oldest time.Time   // when its first transaction was admitted
 
-	closed   time.Time // when it was closed and handed to the sender
-	gathered bool      // it has waited for more once
+	closed   time.Time // when it was closed
+	gathered int       // how many it held when it last waited for more
+	patience time.Time // until when it may
 
 	obj       *log.Object // nil: refusals only
 	head      log.Head    // once obj is on the chain

@@ -28,14 +28,10 @@ type epoch struct {
 	env   tx.Env
 	last  db.DB // the value at the end of the batch that was dispatched last
 	todo  []*Future
-	next  int // the first of todo that is not judged yet
+	next  int           // the first of todo that is not judged yet
+	chain chan log.Head // will say what the next object follows
 
-	// Of the sending goroutine.
-	head log.Head // the object that the next one follows
-
-	flights   *flights
-	toSend    chan *batch
-	toInstall chan *batch
+	flights *flights
 
 	ctx    context.Context // of the flights
 	cancel context.CancelFunc
@@ -46,20 +42,20 @@ type epoch struct {
 
 func (x *Transactor) newEpoch(root *log.Root, head log.Head, value db.DB, stage *db.Stage) *epoch {
 	ctx, cancel := context.WithCancel(x.ctx)
+	chain := make(chan log.Head, 1)
+	chain <- head
 	return &epoch{
-		ctx:       ctx,
-		cancel:    cancel,
-		x:         x,
-		root:      root,
-		check:     checkOf(root),
-		stage:     stage,
-		env:       x.env(x.ctx),
-		last:      value,
-		head:      head,
-		flights:   newFlights(x.opt.Depth, x.opt.MaxInFlightBytes),
-		toSend:    make(chan *batch, x.opt.Depth),
-		toInstall: make(chan *batch, x.opt.Depth),
-		failed:    make(chan struct{}),
+		ctx:     ctx,
+		cancel:  cancel,
+		x:       x,
+		root:    root,
+		check:   checkOf(root),
+		stage:   stage,
+		env:     x.env(x.ctx),
+		last:    value,
+		chain:   chain,
+		flights: newFlights(x.opt.Depth, x.opt.MaxInFlightBytes),
+		failed:  make(chan struct{}),
 	}
 }
 
@@ -96,13 +92,14 @@ func (e *epoch) hasFailed() bool {
 // judged and not installed, in order, and what is still to be judged.
 func (e *epoch) serve(todo []*Future) (left []*batch, rest []*Future, cause error) {
 	e.todo = todo
-	go e.send()
-	installed := make(chan []*batch, 1)
-	go func() { installed <- e.install() }()
-
+	outOfTime := func() { e.fail(context.Cause(e.x.ctx)) } // whatever the store still does, nobody waits for it
+	stop := context.AfterFunc(e.x.ctx, outOfTime)
 	tail := e.prepare()
-	close(e.toSend)
-	left = <-installed
+	left = e.flights.drain(e.x.ctx)
+	if !stop() {
+		outOfTime() // if it is not yet noted
+	}
+	<-e.chain  // whatever still flies has its object, or never will
 	e.cancel() // what is still in flight decides nothing any more
 	if tail != nil {
 		rest = append(rest, tail.judged...)
@@ -154,9 +151,7 @@ func (e *epoch) prepare() *batch {
 			case <-e.failed:
 				return b
 			}
-		case inFlight > 0 && !b.gathered:
-			b.gathered = true
-			e.gather()
+		case e.gather(b, inFlight):
 		default:
 			e.dispatch(b)
 			b = newBatch(e.last, x.opt.MaxBatch)
@@ -164,26 +159,39 @@ func (e *epoch) prepare() *batch {
 	}
 }
 
-// gather waits a small fraction of the recent flush time for more transactions, so that many callers who wake at once are
-// not shredded into tiny objects. Where that is not worth a timer it lets those run who are ready to.
-func (e *epoch) gather() {
-	d := e.x.stats.recentFlush() / gatherFraction
-	if d < shortestGather {
-		runtime.Gosched()
-		return
+// gather gives those who are about to submit, because they were answered just now or wait for a processor, the time to do it, so
+// that many callers are not shredded into tiny objects. It reports whether it has waited: false says that b has had its time. It lets others run, and
+// again for as long as that brings more, but no longer than about a flush: in an idle process that takes no time. While flushes that
+// are worth a timer are in flight it sleeps instead, once, a small fraction of one.
+func (e *epoch) gather(b *batch, inFlight int) bool {
+	flush := e.x.stats.recentFlush()
+	nap := flush / gatherFraction
+	sleep := inFlight > 0 && nap >= shortestNap
+	switch {
+	case b.gathered == 0:
+		b.patience = time.Now().Add(min(flush, longestGather))
+	case sleep, b.gathered == len(b.judged), time.Now().After(b.patience):
+		return false
 	}
-	t := time.NewTimer(d)
+	b.gathered = len(b.judged)
+	if !sleep {
+		runtime.Gosched()
+		return true
+	}
+	t := time.NewTimer(nap)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-e.flights.freed:
 	case <-e.failed:
 	}
+	return true
 }
 
 const (
 	gatherFraction = 16
-	shortestGather = 50 * time.Microsecond
+	shortestNap    = 50 * time.Microsecond // below it a timer costs more than it brings
+	longestGather  = time.Millisecond
 )
 
 // judge prepares the next transaction into b and returns the batch to go on with: b, or a new one if b was closed; nil if
@@ -280,7 +288,8 @@ func (e *epoch) closeBatch(b *batch) *batch {
 	}
 }
 
-// dispatch closes b and hands it on.
+// dispatch closes b and lets it fly. The head of the chain goes from flight to flight, so that objects are made in order, and beside the preparing of what
+// follows.
 func (e *epoch) dispatch(b *batch) {
 	if len(b.txs) > 0 {
 		e.last = e.stage.Snapshot()
@@ -293,43 +302,47 @@ func (e *epoch) dispatch(b *batch) {
 		}
 	}
 	b.closed = time.Now()
-	b.inFlight = e.flights.began(b.size)
-	e.toSend <- b
+	e.flights.began(b)
+	e.x.work.Add(1)
+	behind, next := e.chain, make(chan log.Head, 1)
+	e.chain = next
+	go func() {
+		defer e.x.work.Done()
+		next <- e.encode(b, <-behind)
+		if e.fly(b); mutant.Is("out-of-order") && b.failure() == nil {
+			e.x.deliver(b)
+			e.flights.ended(b, func(*batch) {})
+			return
+		}
+		e.flights.ended(b, e.x.deliver)
+	}()
 }
 
-// send makes each batch's object, in order since each holds the hash of the one before it, and lets it fly.
-func (e *epoch) send() {
-	defer close(e.toInstall)
-	for b := range e.toSend {
-		if len(b.txs) > 0 && !e.hasFailed() {
-			obj, err := log.Encode(e.x.header(e.root, log.KindBatch, e.head), b.txs, e.x.info.Compress)
-			if err == nil {
-				b.obj = obj
-				e.head, err = e.head.Follow(obj)
-				b.head = e.head
-			}
-			if err != nil {
-				b.encodeErr = err
-				e.fail(err)
-			}
-		}
-		if e.hasFailed() {
-			b.verifyErr = errNotSent
-			e.flights.ended(b.size)
-			close(b.done)
-		} else {
-			b.sent = b.obj != nil
-			e.x.work.Add(1)
-			go e.fly(b)
-		}
-		e.toInstall <- b
+// encode makes b's object, none for refusals alone, and returns the head for the next one, which holds this one's hash.
+func (e *epoch) encode(b *batch, head log.Head) log.Head {
+	if len(b.txs) == 0 || e.hasFailed() {
+		return head
 	}
+	obj, err := log.Encode(e.x.header(e.root, log.KindBatch, head), b.txs, e.x.info.Compress)
+	if err == nil {
+		b.head, err = head.Follow(obj)
+	}
+	if err != nil {
+		b.encodeErr = err
+		e.fail(err)
+		return head
+	}
+	b.obj, b.sent = obj, true
+	return b.head
 }
 
 // fly makes b's object durable and fences it: a Verify that began after the object was durable.
 func (e *epoch) fly(b *batch) {
-	defer e.x.work.Done()
 	x := e.x
+	if b.obj == nil && (len(b.txs) > 0 || e.hasFailed()) {
+		b.verifyErr = errNotSent
+		return
+	}
 	check := x.covering(e.check)
 	verified := false
 	if b.obj != nil {
@@ -348,11 +361,6 @@ func (e *epoch) fly(b *batch) {
 	if err := b.failure(); err != nil {
 		e.fail(err)
 	}
-	e.flights.ended(b.size)
-	if mutant.Is("out-of-order") && b.failure() == nil {
-		x.deliver(b)
-	}
-	close(b.done)
 }
 
 func (e *epoch) appendVerify(ctx context.Context, o *log.Object, c log.Check) (appendErr, verifyErr error) {
@@ -377,32 +385,8 @@ func (b *batch) failure() error {
 	return b.verifyErr
 }
 
-// install answers batches in order, each once it and all before it are durable and fenced (P1, P3, L7). It returns what
-// it could not install.
-func (e *epoch) install() (left []*batch) {
-	x := e.x
-	for b := range e.toInstall {
-		if len(left) > 0 {
-			left = append(left, b)
-			continue
-		}
-		if mutant.Is("out-of-order") {
-			<-b.done
-			continue
-		}
-		select {
-		case <-b.done:
-		case <-x.ctx.Done(): // out of time: whatever the store still does, nobody waits for it
-			e.fail(context.Cause(x.ctx))
-		}
-		if !isClosed(b.done) || b.failure() != nil {
-			left = append(left, b)
-			continue
-		}
-		x.deliver(b)
-	}
-	return left
-}
+// fenced reports whether b's flight is over and has succeeded.
+func (b *batch) fenced() bool { return isClosed(b.done) && b.failure() == nil }
 
 func isClosed(c chan struct{}) bool {
 	select {

@@ -39,7 +39,7 @@ type Stage struct {
 	hist               *hdrhistogram.Histogram
 }
 
-// recorder gathers the counters. Batches are recorded by the installing goroutine.
+// recorder gathers the counters. Batches are recorded by whoever installs them.
 type recorder struct {
 	busy, fences, takeovers, renewals atomic.Uint64
 	flush                             atomic.Int64 // moving average of a flush, ns
