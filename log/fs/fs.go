@@ -134,7 +134,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		Location:   l.dir,
 		Durability: "fdatasync",
 		Durable:    durable,
-		Depth:      2, // BenchmarkDepth; docs/decisions/log-fs.md
+		Depth:      1, // docs/decisions/log-fs.md
 		Guarded:    true,
 		FailStop:   true,
 	}

@@ -10,17 +10,16 @@ import (
 	"github.com/steledb/stele/log"
 )
 
-// A writer appends to an instance's epoch files for the owner. Its one flusher goroutine runs
+// A writer appends to an instance's epoch files for the owner. While something is queued, one flush after the other runs, each on a goroutine
+// of its own:
 //
-//	for {
-//		batch = everything queued, of one epoch            // gathered while the last flush was syncing
-//		open: repair what an earlier owner left            // once
-//		drop from it what is there already                 // same hash: nil; another: ErrConflict
-//		roll if the file is full; allocate room            // may fail as "not written"; the handle goes on
-//		write(objects); fdatasync                          // the commit point; a failure ends the handle
-//		write(mark)                                        // not synced: the next sync or Close covers it
-//		answer
-//	}
+//	batch = everything queued, of one epoch            // gathered while the last flush was syncing
+//	open: repair what an earlier owner left            // once
+//	drop from it what is there already                 // same hash: nil; another: ErrConflict
+//	roll if the file is full; allocate room            // may fail as "not written"; the handle goes on
+//	write(objects); fdatasync                          // the commit point; a failure ends the handle
+//	write(mark)                                        // not synced: the next sync or Close covers it
+//	let the next flush go on; answer
 //
 // Invariants of the files:
 //
@@ -30,16 +29,15 @@ import (
 //
 // Rejected: a mark in each file's header, in place. It costs every sync a second page.
 type writer struct {
-	l    *Log
-	in   *instance
-	wake chan struct{}
-	done chan struct{} // closed when the flusher has ended
+	l  *Log
+	in *instance
 
 	mu       sync.Mutex
 	queue    []*request
+	flushing bool // a flush is under way; it starts the next one
 	stopping bool
 
-	io      sync.Mutex // held by whoever writes: the flusher, Adopt, stop
+	io      sync.Mutex // held by whoever writes: a flush, Adopt, stop
 	opened  bool
 	repairs []string
 	file    *file // nil: the next flush makes one
@@ -59,7 +57,7 @@ type writer struct {
 type request struct {
 	o     *log.Object
 	frame frame
-	taken bool // by the flusher; guarded by the writer's mu
+	taken bool // by a flush; guarded by the writer's mu
 	err   error
 	done  chan struct{}
 }
@@ -85,9 +83,8 @@ func (l *Log) writer(inst log.ID) (*writer, error) {
 			in = &instance{l: l, id: inst, dir: l.instanceDir(inst)}
 			l.instances[inst] = in
 		}
-		w = &writer{l: l, in: in, wake: make(chan struct{}, 1), done: make(chan struct{})}
+		w = &writer{l: l, in: in}
 		l.writers[inst] = w
-		go w.run()
 	}
 	return w, nil
 }
@@ -137,14 +134,11 @@ func (w *writer) push(r *request) bool {
 		return false
 	}
 	w.queue = append(w.queue, r)
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.start()
 	return true
 }
 
-// pull takes a request back, and reports whether the flusher had not taken it.
+// pull takes a request back, and reports whether no flush had taken it.
 func (w *writer) pull(r *request) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,13 +148,31 @@ func (w *writer) pull(r *request) bool {
 	return !r.taken
 }
 
-// take returns what the next flush writes: what is queued, of one epoch, in the order in which it came.
-func (w *writer) take() (batch []*request, stopping bool) {
+// start begins a flush if something is queued and none is under way. The caller holds mu.
+func (w *writer) start() {
+	if !w.flushing && len(w.queue) > 0 && !w.stopping {
+		w.flushing = true
+		go w.flushQueued()
+	}
+}
+
+// flushQueued is one flush. It is not the appending goroutine's, whose context may end before. The next flush has another goroutine, so that Go's
+// scheduler runs those who are answered here before it: a goroutine in fdatasync keeps its processor from them for a while.
+func (w *writer) flushQueued() {
+	w.io.Lock()
+	batch, err := w.flush(w.take())
+	w.io.Unlock()
+	w.mu.Lock()
+	w.flushing = false
+	w.start()
+	w.mu.Unlock()
+	answer(batch, err)
+}
+
+// take returns what a flush writes: what is queued, of one epoch, in the order in which it came; nothing once the writer stops.
+func (w *writer) take() []*request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopping {
-		return nil, true
-	}
 	n, size := 0, int64(0)
 	for n < len(w.queue) {
 		r := w.queue[n]
@@ -171,45 +183,22 @@ func (w *writer) take() (batch []*request, stopping bool) {
 		r.taken = true
 		n++
 	}
-	batch = w.queue[:n:n]
+	batch := w.queue[:n:n]
 	w.queue = w.queue[n:]
 	if len(w.queue) == 0 {
 		w.queue = nil
 	}
-	return batch, false
+	return batch
 }
 
-func (w *writer) run() {
-	defer close(w.done)
-	for range w.wake {
-		for {
-			batch, stopping := w.take()
-			if stopping {
-				return
-			}
-			if len(batch) == 0 {
-				break
-			}
-			w.io.Lock()
-			w.flush(batch)
-			w.io.Unlock()
-		}
-	}
-}
-
-// stop ends the flusher. What is queued is not written; the file is closed with a final mark.
+// stop waits for the flush under way and lets no other begin. What is queued is not written; the file is closed with a final mark.
 func (w *writer) stop() error {
 	w.mu.Lock()
 	w.stopping = true
 	queue := w.queue
 	w.queue = nil
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
 	answer(queue, log.WithOutcome(log.NotWritten, fmt.Errorf("the lock was given back: %w", log.ErrClosed)))
-	<-w.done
 	w.io.Lock()
 	defer w.io.Unlock()
 	if w.l.failedNow() != nil {
@@ -226,8 +215,11 @@ func answer(batch []*request, err error) {
 	}
 }
 
-// flush writes a batch and answers it. The caller holds io.
-func (w *writer) flush(batch []*request) {
+// flush writes a batch, and returns those of it that are still to be answered, with their answer. The caller holds io.
+func (w *writer) flush(batch []*request) ([]*request, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
 	if err := w.l.failedNow(); err != nil && w.l.mut != mutGoOn {
 		for _, r := range batch {
 			outcome := log.NotWritten
@@ -236,33 +228,30 @@ func (w *writer) flush(batch []*request) {
 			}
 			answer([]*request{r}, log.WithOutcome(outcome, err))
 		}
-		return
+		return nil, nil
 	}
 	if err := w.open(); err != nil {
-		answer(batch, log.WithOutcome(log.NotWritten, err))
-		return
+		return batch, log.WithOutcome(log.NotWritten, err)
 	}
 	batch = w.settle(batch)
 	if len(batch) == 0 {
-		return
+		return nil, nil
 	}
 	var need int64
 	for _, r := range batch {
 		need += r.frame.length()
 	}
 	if err := w.allocate(batch, need); err != nil {
-		answer(batch, log.WithOutcome(log.NotWritten, err))
-		return
+		return batch, log.WithOutcome(log.NotWritten, err)
 	}
 	if err := w.write(batch, need); err != nil {
 		w.lost = map[log.Hash]bool{}
 		for _, r := range batch {
 			w.lost[r.frame.hash] = true
 		}
-		answer(batch, log.WithOutcome(log.Unknown, w.l.fail(err)))
-		return
+		return batch, log.WithOutcome(log.Unknown, w.l.fail(err))
 	}
-	answer(batch, nil)
+	return batch, nil
 }
 
 // settle answers the requests whose key is there, which is durable: open and flush leave nothing that is not. It returns the rest.
@@ -309,10 +298,6 @@ func (w *writer) requeue(rs []*request) {
 	}
 	w.queue = append(rs, w.queue...)
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
 }
 
 // write puts the batch behind what the file holds: the commit.
