@@ -227,3 +227,33 @@ func TestLeaseWaitsForNobody(t *testing.T) {
 	locker.rows("ROLLBACK")
 	o.must(o.appendVerify(o.batch()))
 }
+
+// TestOneLossCostsOneCall: when all sessions of a pool are lost, the first call finds out, and the next one succeeds.
+func TestOneLossCostsOneCall(t *testing.T) {
+	u := servers.Postgres(t)
+	o := own(t, open(t, Options{URL: u}))
+	s, locker := connect(t, u), connect(t, u)
+	locker.rows("BEGIN; LOCK TABLE stele.log IN ACCESS EXCLUSIVE MODE")
+	var wg sync.WaitGroup
+	for range o.l.Info().Depth {
+		obj := o.batch()
+		wg.Go(func() {
+			if err := o.append(obj); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "all of them hang", func() bool {
+		return s.get("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") == fmt.Sprint(o.l.Info().Depth)
+	})
+	locker.rows("ROLLBACK")
+	wg.Wait()
+	const sessions = "FROM pg_stat_activity WHERE application_name = 'stele' AND datname = current_database()"
+	s.rows("SELECT pg_terminate_backend(pid) " + sessions)
+	until(t, "they have ended", func() bool { return s.get("SELECT count(*) "+sessions) == "0" })
+	obj := o.batch()
+	if a, _ := o.appendVerify(obj); a == nil || log.OutcomeOf(a) == log.Rejected {
+		t.Errorf("%v", a)
+	}
+	o.must(o.appendVerify(obj))
+}

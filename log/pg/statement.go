@@ -9,9 +9,11 @@ type statement struct {
 
 // durably makes the commit of the statement in whose FROM clause it stands wait until it is durable, whatever the session, the role or
 // a pooler has set, and tell if it was not: set_config is local to the transaction, and the statement is alone in it. The one
-// setting that is stricter stays. A commit's warnings are asked for, since a role may have turned them off.
-const durably = `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true) AS c(c),
-	set_config('client_min_messages', 'warning', true) AS m(m)`
+// setting that is stricter stays. A commit's warnings are asked for, since a role may have turned them off. The planner runs the
+// subquery although nobody looks at its columns: set_config is volatile.
+const durably = `(SELECT
+	set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
+	set_config('client_min_messages', 'warning', true)) AS durably`
 
 var (
 	// insertObject inserts an object. If the key is there with the same hash, it updates the row to what it is: a commit of our own that

@@ -1,0 +1,99 @@
+package pg
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/steledb/stele/log"
+)
+
+// BenchmarkFlush compares, on one connection, the INSERT of one object alone (the plainest statement that puts the same row into the same
+// table), an append and a fence in two trips, and both in one. The object holds one transaction. They take turns, so that a noisy
+// machine is noisy for all.
+//
+//	go test ./log/pg -run '^$' -bench Flush -benchtime 2000x
+func BenchmarkFlush(b *testing.B) {
+	for _, pooler := range []Pooler{Direct, Transaction} {
+		opt := Options{Depth: 1, Pooler: pooler}
+		name := "direct"
+		if pooler == Transaction {
+			name = "pgbouncer"
+			opt.URL, _ = servers.PgBouncer(b)
+		} else {
+			opt.URL = servers.Postgres(b)
+		}
+		o := own(b, open(b, opt))
+		b.Run(name, func(b *testing.B) {
+			bare := &statement{29, "bare", "INSERT INTO stele.log (db_id, epoch, first_t, hash, payload) VALUES ($1, $2, $3, $4, $5)"}
+			size := 0
+			kinds := []struct {
+				name  string
+				flush func(obj *log.Object)
+				took  []time.Duration
+			}{
+				{name: "bare", flush: func(obj *log.Object) {
+					in, err := newInsertion(&o.root.Instance, obj)
+					o.must(err)
+					in.stmt = bare
+					_, err = o.l.flushes.do(b.Context(), &in.request)
+					o.must(err, in.err)
+				}},
+				{name: "two-trips", flush: func(obj *log.Object) {
+					o.must(o.append(obj), o.l.Verify(b.Context(), o.check(obj.Key())))
+				}},
+				{name: "one-trip", flush: func(obj *log.Object) { o.must(o.appendVerify(obj)) }},
+			}
+			for b.Loop() {
+				for i := range kinds {
+					obj := o.batch()
+					size = obj.Size()
+					begin := time.Now()
+					kinds[i].flush(obj)
+					kinds[i].took = append(kinds[i].took, time.Since(begin))
+				}
+			}
+			for _, k := range kinds {
+				slices.Sort(k.took)
+				b.ReportMetric(float64(k.took[len(k.took)/2].Microseconds()), k.name+"-p50-µs")
+			}
+			b.ReportMetric(float64(size), "object-bytes")
+		})
+	}
+}
+
+// BenchmarkAppendVerify is throughput and allocations at a depth.
+func BenchmarkAppendVerify(b *testing.B) {
+	for _, depth := range []int{1, 2, 4, 8, 16} {
+		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
+			o := own(b, open(b, Options{URL: servers.Postgres(b), Depth: depth}))
+			objs := make([]*log.Object, b.N)
+			for i := range objs {
+				objs[i] = o.batch()
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			work := make(chan *log.Object)
+			done := make(chan struct{})
+			for range depth {
+				go func() {
+					defer func() { done <- struct{}{} }()
+					for obj := range work {
+						if a, v := o.appendVerify(obj); a != nil || v != nil {
+							b.Error(a, v)
+						}
+					}
+				}()
+			}
+			for _, obj := range objs {
+				work <- obj
+			}
+			close(work)
+			for range depth {
+				<-done
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+		})
+	}
+}
