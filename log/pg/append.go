@@ -98,6 +98,7 @@ func (l *Log) Verify(ctx context.Context, c log.Check) error {
 type verification struct {
 	request
 	check   log.Check
+	args    [4][]byte
 	root    []byte    // nil: there is none
 	missing []log.Key // which are not there
 }
@@ -113,11 +114,8 @@ func (l *Log) newVerification(c log.Check) *verification {
 		}
 		epochs, ts = epochs.add(k.Epoch), ts.add(k.FirstT)
 	}
-	v.request = request{
-		stmt:   fence,
-		params: [][]byte{[]byte(l.opts.Name), v.check.Instance[:], epochs, ts},
-		row:    v.found,
-	}
+	v.args = [4][]byte{l.name, v.check.Instance[:], epochs, ts}
+	v.request = request{stmt: fence, params: v.args[:], row: v.found}
 	return v
 }
 

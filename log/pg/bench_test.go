@@ -3,6 +3,7 @@ package pg
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,13 +77,24 @@ func BenchmarkAppendVerify(b *testing.B) {
 			b.ResetTimer()
 			work := make(chan *log.Object)
 			done := make(chan struct{})
+			var mu sync.Mutex
+			var acked uint64
+			durable := make([]bool, b.N+2)
 			for range depth {
 				go func() {
 					defer func() { done <- struct{}{} }()
 					for obj := range work {
-						if a, v := o.appendVerify(obj); a != nil || v != nil {
+						// As a transactor does, it names the last object that is acknowledged: durable, and all before it.
+						mu.Lock()
+						c := o.check(log.Key{Epoch: obj.Epoch, FirstT: acked}, obj.Key())
+						mu.Unlock()
+						if a, v := o.l.AppendVerify(b.Context(), obj, c); a != nil || v != nil {
 							b.Error(a, v)
 						}
+						mu.Lock()
+						for durable[obj.FirstT] = true; durable[acked+1]; acked++ {
+						}
+						mu.Unlock()
 					}
 				}()
 			}

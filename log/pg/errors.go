@@ -76,6 +76,9 @@ func ruleOf(e *pgconn.PgError) rule {
 
 // stale reports whether the connection that gave this answer is to be closed.
 func stale(err error) bool {
+	if err == nil {
+		return false
+	}
 	var pe *pgconn.PgError
 	return errors.As(err, &pe) && ruleOf(pe).drop || errors.Is(err, errNotPrimary)
 }

@@ -47,11 +47,13 @@ const (
 	defaultDepth   = 8
 	maxDepth       = 64
 	connectTimeout = 5 * time.Second // for each host, where the URL says nothing: the next one may be the primary
+	maxMessage     = 2 * maxBlob     // bytes; whoever sends more is no server of ours
 )
 
 // Log is one database on a server. It implements [log.Log].
 type Log struct {
 	opts   Options
+	name   []byte // opts.Name, as a parameter
 	config *pgconn.Config
 	info   log.Info
 	recent recent
@@ -101,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		config.RuntimeParams["enable_seqscan"] = "off"
 		config.RuntimeParams["jit"] = "off"
 	}
-	l := &Log{opts: o, config: config}
+	l := &Log{opts: o, name: []byte(o.Name), config: config}
 	l.recent.keep = 4 * o.Depth
 	l.life, l.end = context.WithCancel(context.Background())
 	l.flushes, l.lease, l.others = newPool(o.Depth, l.connect), newPool(1, l.connect), newPool(2, l.connect)
@@ -158,6 +160,7 @@ func parse(url string) (*pgconn.Config, error) {
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
 	}
+	c.MaxProtocolMessageBodyLen = maxMessage
 	return c, nil
 }
 

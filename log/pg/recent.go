@@ -50,7 +50,7 @@ func (r *recent) covering(c log.Check) []log.Key {
 		acknowledged := slices.MinFunc(c.Keys, log.Key.Compare)
 		r.keys = slices.DeleteFunc(r.keys, func(k log.Key) bool { return k.Compare(acknowledged) <= 0 })
 	}
-	keys := slices.Clone(c.Keys)
+	keys := slices.Clip(c.Keys) // the caller's own are not changed
 	for _, k := range r.keys {
 		if !slices.Contains(keys, k) {
 			keys = append(keys, k)

@@ -27,7 +27,7 @@ func (l *Log) readRoot(ctx context.Context, p *pool) (_ *log.Root, age time.Dura
 	}
 	defer l.calls.Done()
 	var b []byte
-	r := &request{stmt: readRoot, params: [][]byte{[]byte(l.opts.Name)}, row: func(row [][]byte) error {
+	r := &request{stmt: readRoot, params: [][]byte{l.name}, row: func(row [][]byte) error {
 		if err := onPrimary(row); err != nil || row[1] == nil {
 			return err
 		}
@@ -75,14 +75,13 @@ func (l *Log) CompareAndSwap(ctx context.Context, old, next *log.Root) error {
 	if err != nil {
 		return log.WithOutcome(log.Rejected, err)
 	}
-	name := []byte(l.opts.Name)
-	r := &request{stmt: createRoot, params: [][]byte{name, to}}
+	r := &request{stmt: createRoot, params: [][]byte{l.name, to}}
 	if old != nil {
 		from, err := log.EncodeRoot(old)
 		if err != nil {
 			return log.WithOutcome(log.Rejected, fmt.Errorf("the root to be replaced: %w", err))
 		}
-		r = &request{stmt: swapRoot, params: [][]byte{name, from, to}}
+		r = &request{stmt: swapRoot, params: [][]byte{l.name, from, to}}
 	}
 	sent, err := l.lease.do(ctx, r)
 	switch {
