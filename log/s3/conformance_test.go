@@ -12,7 +12,7 @@ func TestConformance(t *testing.T) {
 	for _, client := range clients {
 		t.Run(client, func(t *testing.T) {
 			logtest.Run(t, logtest.Backend{
-				Name:   "s3 (" + client + " client)",
+				Name:   "s3 (" + client + ")",
 				Server: servers.S3Server,
 				New: func(t *testing.T) func() log.Log {
 					o := place(t, client)

@@ -250,11 +250,25 @@ func TestReadGoesOn(t *testing.T) {
 		if keys, err = o.read(log.StartKey(1)); err == nil {
 			t.Errorf("a page that cannot be had: %d keys and no error", len(keys))
 		}
+		// A context that ends between two pages: what came is not taken for all.
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n := 0
+		var last error
+		for _, err := range o.List(ctx, o.root.Instance, log.Key{}) {
+			if n++; n == 10 {
+				cancel()
+			}
+			last = err
+		}
+		if !errors.Is(last, context.Canceled) {
+			t.Errorf("a listing that was given up behind its first page ended with %v", last)
+		}
 		// Deleting takes 1000 a request, and leaves what lies behind.
 		o.p.follow(nil)
 		o.p.requests()
 		o.must(o.Delete(t.Context(), o.root.Instance, objs[1050].Key()))
-		if n := count(o.p.requests(), "DELETE"); n != 2 {
+		if n = count(o.p.requests(), "DELETE"); n != 2 {
 			t.Errorf("%d requests for 1051 objects", n)
 		}
 		if keys, err = o.read(log.Key{}); err != nil || !slices.Equal(keys, keysOf(objs[1051:])) {
