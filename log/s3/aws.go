@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
-	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -26,19 +25,17 @@ type awsStore struct {
 }
 
 func newAWS(s site, h *http.Client) store {
-	return &awsStore{bucket: s.bucket, client: s3.New(s3.Options{
-		Region:                       s.region,
-		Credentials:                  s.credentials,
-		HTTPClient:                   h,
-		BaseEndpoint:                 s.baseEndpoint(),
-		UsePathStyle:                 s.endpoint != nil,
-		Retryer:                      aws.NopRetryer{},
-		Logger:                       logging.Nop{},
-		ContinueHeaderThresholdBytes: -1, // a round trip more for every large object
+	return &awsStore{bucket: s.bucket, client: s3.NewFromConfig(s.config, func(o *s3.Options) {
+		o.Region, o.Credentials, o.HTTPClient = s.region, s.credentials, h
+		if o.UsePathStyle = s.endpoint != nil; o.UsePathStyle {
+			o.BaseEndpoint = aws.String(s.endpoint.String())
+		}
+		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
+		o.ContinueHeaderThresholdBytes = -1 // a round trip more for every large object
 		// The SHA-256 that is signed covers the body already, and not every store knows the newer checksums, least of all in trailers.
-		RequestChecksumCalculation:                aws.RequestChecksumCalculationWhenRequired,
-		ResponseChecksumValidation:                aws.ResponseChecksumValidationWhenRequired,
-		DisableLogOutputChecksumValidationSkipped: true,
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.DisableLogOutputChecksumValidationSkipped = true
 	})}
 }
 

@@ -131,8 +131,8 @@ func (l *Log) PutBlob(ctx context.Context, inst log.ID, name string, b []byte) e
 	return l.create(ctx, l.blobKeys(inst)+name, b, sha256.Sum256(b), func(k kind) (bool, error) { return k == unmet, nil })
 }
 
-// maxBlob bounds a blob, in bytes.
-const maxBlob = math.MaxInt32
+// maxBlob bounds a blob, in bytes: one more is still an int everywhere.
+const maxBlob = math.MaxInt32 - 1
 
 // GetBlob reads a blob.
 func (l *Log) GetBlob(ctx context.Context, inst log.ID, name string) ([]byte, error) {

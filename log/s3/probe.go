@@ -85,13 +85,17 @@ func (l *Log) examine(ctx context.Context, s site, probes string) error {
 //  2. the object must be one of theirs, the listing must show it and the root; probers replace the root they know; a write under
 //     the ETag of an older root, one where nothing is, and one more create, must all be refused
 //  3. the root must be the winner's
-func (l *Log) probe(ctx context.Context, prefix string) error {
+func (l *Log) probe(ctx context.Context, prefix string) (err error) {
 	object, root, nowhere := prefix+"object", prefix+"root", prefix+"nowhere"
-	defer l.clean(ctx, object, root, nowhere)
+	defer func() {
+		if kindOf(err) != denied { // nothing was written then
+			l.clean(ctx, object, root, nowhere)
+		}
+	}()
 
 	var won winner
 	var rootTag string
-	err := together(
+	err = together(
 		func() error { return won.race(ctx, l.data, object, absent) },
 		func() (err error) { rootTag, err = probePut(ctx, l.control, root, "a root", absent); return err },
 	)
@@ -254,7 +258,7 @@ func (w *winner) isAt(ctx context.Context, st store, key string) error {
 func (l *Log) clean(ctx context.Context, keys ...string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
-	if err := asking(ctx, func() error { return l.data.remove(ctx, keys) }); err != nil && kindOf(err) != denied {
+	if err := asking(ctx, func() error { return l.data.remove(ctx, keys) }); err != nil {
 		l.logger.Warn("what a probe wrote could not be removed", slog.String("key", keys[0]), slog.Any("error", err))
 	}
 }

@@ -25,6 +25,7 @@ type site struct {
 	region      string
 	credentials aws.CredentialsProvider
 	tls         *tls.Config // nil: the system's roots
+	config      aws.Config  // what else the environment says, for the AWS client
 }
 
 const (
@@ -49,7 +50,7 @@ func findSite(ctx context.Context, o Options) (site, error) {
 		}
 		return site{}, fmt.Errorf("the AWS configuration of this process cannot be read: %w", summary(err))
 	}
-	s := site{bucket: o.Bucket, region: cfg.Region}
+	s := site{bucket: o.Bucket, region: cfg.Region, config: cfg}
 	endpoint := o.Endpoint
 	if endpoint == "" {
 		endpoint = aws.ToString(s3.NewFromConfig(cfg).Options().BaseEndpoint) // AWS_ENDPOINT_URL_S3 and what else there is
@@ -139,13 +140,6 @@ func summary(err error) error {
 		text = text[:maxMessage] + "…"
 	}
 	return errors.New(text)
-}
-
-func (s site) baseEndpoint() *string {
-	if s.endpoint == nil {
-		return nil
-	}
-	return aws.String(s.endpoint.String())
 }
 
 // String says where the bucket is.
