@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// ErrBusy: the queue is full. Nothing was admitted; try again a little later.
-	ErrBusy = errors.New("the transaction queue is full; try again later")
+	// ErrBusy: the queue is full. Nothing was admitted; try again a little later, a *BusyError says when, or use TxOptions.Wait.
+	ErrBusy = errors.New("the transaction queue is full")
 	// ErrClosed: the transactor was closed, or closed itself (the cause is wrapped). The transaction was never sent to the store and
 	// is not in the log.
 	ErrClosed = errors.New("the transactor is closed; open the database again")
@@ -31,6 +31,12 @@ var (
 	// ErrDeleted: the database was deleted.
 	ErrDeleted = log.ErrDeleted
 )
+
+// BusyError is why a transaction was not admitted: the queue is full, and is likely to have room again in about After. It wraps ErrBusy.
+type BusyError struct{ After time.Duration }
+
+func (e *BusyError) Error() string { return fmt.Sprintf("%v; try again in about %v", ErrBusy, e.After) }
+func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // OwnedError says who owns the database, and how much is left of the lease that they may still renew. It wraps ErrOwned and, if a wait ended, why.
 type OwnedError struct {

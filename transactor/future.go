@@ -18,6 +18,9 @@ type TxOptions struct {
 	// nothing and ends with ErrPredecessorRefused (ErrUnknownOutcome behind an unknown one). So a stream of transactions can
 	// be pipelined and still stops exactly at its first refusal.
 	After *Future
+	// Wait waits for room in a full queue, as long as Submit's or Transact's context lasts, instead of failing with ErrBusy. Those who wait are
+	// admitted in the order in which they came, ahead of everybody who does not.
+	Wait bool
 }
 
 // Future is a submitted transaction's outcome to come. Any number of goroutines may wait for it.

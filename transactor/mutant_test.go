@@ -17,7 +17,7 @@ func TestMutants(t *testing.T) {
 		{Name: "show-staged", What: "DB() shows a batch when it is closed", Run: "TestP3"},
 		{Name: "forget-stage", What: "a batch is judged without the ones in flight", Run: "TestP2"},
 		{Name: "no-cap", What: "batches take any number of transactions", Run: "TestP4"},
-		{Name: "no-bound", What: "the queue takes any number of transactions", Run: "TestP5"},
+		{Name: "no-bound", What: "the queue takes any number of transactions", Run: "TestP5_AFull"},
 		{Name: "cancel-the-epoch", What: "one caller's context ends everybody's work", Run: "TestP6"},
 		{Name: "schema-in-company", What: "a schema change shares its batch", Run: "TestSchemaChanges"},
 		{Name: "start-unfenced", What: "answers before the own start is fenced", Run: "TestP7"},

@@ -74,11 +74,15 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 		return nil, context.Cause(ctx)
 	}
 	f := &Future{x: x, born: time.Now(), done: make(chan struct{})}
+	var opt TxOptions
 	if len(opts) > 0 {
-		f.after = opts[0].After
-		if key := opts[0].Key; key != "" {
-			data = tx.WithKey(data, key)
-		}
+		opt = opts[0]
+	}
+	if f.after = opt.After; opt.Key != "" {
+		data = tx.WithKey(data, opt.Key)
+	}
+	if !opt.Wait && x.queue.busy() { // before anything is done for it: a refusal is cheap
+		return nil, x.isBusy()
 	}
 	if f.after != nil && f.after.x != x {
 		return nil, errors.New("TxOptions.After names a transaction of another transactor")
@@ -91,13 +95,23 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 	if f.size > x.opt.QueueBytes {
 		return nil, &tx.Error{Kind: tx.LimitExceeded, Msg: fmt.Sprintf("the transaction takes about %d bytes, and the whole queue at most %d: split it, or raise Options.QueueBytes", f.size, x.opt.QueueBytes)}
 	}
-	if err := x.queue.admit(f); err != nil {
-		if errors.Is(err, ErrBusy) {
-			x.stats.busy.Add(1)
-		}
+	if opt.Wait {
+		err = x.queue.await(ctx, f)
+	} else if err = x.queue.admit(f); err == ErrBusy {
+		err = x.isBusy()
+	}
+	if err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+// isBusy is the refusal of a full queue. It suggests to come back when about a quarter of the queue will have been answered, by the pace of the
+// recent flushes.
+func (x *Transactor) isBusy() error {
+	x.stats.busy.Add(1)
+	flushes := x.opt.QueueTransactions / (4 * x.opt.MaxBatch * x.opt.Depth)
+	return &BusyError{After: max(x.stats.recentFlush()*time.Duration(flushes+1), time.Millisecond)}
 }
 
 // With applies data to the present value without committing anything: speculation. It chains through tx.With on the report's DBAfter.
