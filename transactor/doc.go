@@ -16,7 +16,7 @@
 //	                           unless somebody is at it: for each batch whose turn has come, in order:                 flight.go
 //	                               DB() = its snapshot; answer all in it
 //
-// So two goroutines stand between a caller and its answer, and each hands on only once. That matters more than what they do: where
+// So two goroutines stand between a caller and its answer, beside the store's own, and each hands on only once. That matters more than what they do: where
 // callers are many, whoever is woken waits behind all of those who were answered before.
 //
 // The stage and the staged value belong to the preparing goroutine; a batch passes from it to its flight, the head of the object chain from
