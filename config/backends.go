@@ -42,7 +42,7 @@ type settings struct {
 	rollSize int64         // fs, bytes
 	nonLocal bool          // fs
 	pooler   pg.Pooler     // pg
-	depth    int           // pg
+	depth    int           // pg, s3
 	endpoint string        // s3
 	region   string        // s3
 	client   string        // s3
@@ -83,11 +83,7 @@ func backends() []*backend {
 					s.pooler = pg.Pooler(v)
 					return s.pooler == pg.Transaction
 				}},
-				{name: "depth", takes: "a number from 1 to 64", set: func(s *settings, v string) bool {
-					n, err := strconv.Atoi(v)
-					s.depth = n
-					return err == nil && n >= 1 && n <= 64
-				}},
+				depthOption,
 			},
 			open: openPG,
 		},
@@ -107,6 +103,7 @@ func backends() []*backend {
 					s.client = v
 					return v == s3.AWS || v == s3.MinIO
 				}},
+				depthOption,
 			},
 			open: openS3,
 		},
@@ -117,6 +114,13 @@ func backends() []*backend {
 var dbOption = option{name: "db", takes: "a name: [a-z0-9][a-z0-9._-]{0,62}", set: func(s *settings, v string) bool {
 	s.db = v
 	return fs.CheckName(v) == nil
+}}
+
+// depthOption is that of the stores behind a network.
+var depthOption = option{name: "depth", takes: "a number from 1 to 64", set: func(s *settings, v string) bool {
+	n, err := strconv.Atoi(v)
+	s.depth = n
+	return err == nil && n >= 1 && n <= 64
 }}
 
 func openFS(ctx context.Context, s store, logger *slog.Logger) (log.Log, error) {
@@ -137,7 +141,7 @@ func openMem(_ context.Context, s store, _ *slog.Logger) (log.Log, error) {
 func openS3(ctx context.Context, s store, logger *slog.Logger) (log.Log, error) {
 	bucket, prefix, _ := strings.Cut(s.place, "/")
 	return s3.Open(ctx, s3.Options{Bucket: bucket, Prefix: strings.TrimSuffix(prefix, "/"), Name: s.db,
-		Endpoint: s.endpoint, Region: s.region, Client: s.client, Logger: logger})
+		Endpoint: s.endpoint, Region: s.region, Client: s.client, Depth: s.depth, Logger: logger})
 }
 
 // parseSize reads a number of bytes, or of KiB, MiB or GiB.

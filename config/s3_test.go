@@ -15,8 +15,8 @@ func TestParseS3(t *testing.T) {
 		{"s3://bucket", "bucket", settings{db: "main"}},
 		{"S3://bucket/", "bucket/", settings{db: "main"}},
 		{"s3://bucket/a/b%20c?db=x", "bucket/a/b c", settings{db: "x"}},
-		{"s3://bucket/p?endpoint=http://127.0.0.1:9000&region=eu-central-1&client=minio", "bucket/p",
-			settings{db: "main", endpoint: "http://127.0.0.1:9000", region: "eu-central-1", client: "minio"}},
+		{"s3://bucket/p?endpoint=http://127.0.0.1:9000&region=eu-central-1&client=minio&depth=4", "bucket/p",
+			settings{depth: 4, db: "main", endpoint: "http://127.0.0.1:9000", region: "eu-central-1", client: "minio"}},
 		{"s3://bucket/p?endpoint=https%3A%2F%2Fs3.example.org&client=aws", "bucket/p", settings{db: "main", endpoint: "https://s3.example.org", client: "aws"}},
 	} {
 		s, err := parse(c.url)
@@ -39,7 +39,7 @@ func TestParseS3(t *testing.T) {
 		{"s3://bucket/x?endpoint=http://hunter2%", "option endpoint is something else, where a % is not followed"},
 		{"s3://bucket/x?client=boto", "option client is \"boto\"; it must be aws or minio"},
 		{"s3://bucket/x?region=a%20b", "option region is \"a b\""},
-		{"s3://bucket/x?secret-key=hunter2", "stores have no option \"secret-key\"; they have db, endpoint, region, client"},
+		{"s3://bucket/x?secret-key=hunter2", "stores have no option \"secret-key\"; they have db, endpoint, region, client, depth"},
 	} {
 		_, err := parse(c.url)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
@@ -61,12 +61,12 @@ func TestOpenS3(t *testing.T) {
 	})
 	base := servers.S3(t)
 	for _, client := range []string{"aws", "minio"} {
-		l, err := OpenLog(t.Context(), base+"&db=orders&client="+client)
+		l, err := OpenLog(t.Context(), base+"&db=orders&depth=4&client="+client)
 		if err != nil {
 			t.Fatal(err)
 		}
 		place, endpoint, _ := strings.Cut(base, "?endpoint=")
-		if info := l.Info(); info.Backend != "s3" || !info.Durable || info.Location != place+"/orders at "+endpoint {
+		if info := l.Info(); info.Backend != "s3" || !info.Durable || info.Depth != 4 || info.Location != place+"/orders at "+endpoint {
 			t.Errorf("%+v", info)
 		}
 		if err := l.Close(); err != nil {

@@ -21,6 +21,7 @@ const (
 	Tries         = tries
 	MaxFetches    = maxFetches
 	MaxFetchBytes = maxFetchBytes
+	ControlConns  = controlConns
 )
 
 // Remove deletes a key.

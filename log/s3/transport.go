@@ -3,6 +3,7 @@ package s3
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -48,7 +49,12 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 		req.Body, _ = req.GetBody()
 	}
-	return t.Transport.RoundTrip(req)
+	resp, err := t.Transport.RoundTrip(req)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		// Where one connection was lost, or fell silent, the idle ones may be dead too, and each would cost a call to find out.
+		t.CloseIdleConnections()
+	}
+	return resp, err
 }
 
 type bodyKey struct{}

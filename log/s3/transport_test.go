@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/steledb/stele/internal/testserver"
 	"github.com/steledb/stele/log"
@@ -114,6 +116,39 @@ func TestConnections(t *testing.T) {
 		o.must(o.Close())
 		for open := -1; open != 0; {
 			open, _ = o.p.connections() // the test's own time limit ends this
+			runtime.Gosched()
+		}
+	})
+}
+
+// TestSilentConnection: a call that gets no answer in time takes the idle connections with it, which may be as dead.
+func TestSilentConnection(t *testing.T) {
+	eachClient(t, func(t *testing.T, opt s3.Options) {
+		o := own(t, opt)
+		var all sync.WaitGroup
+		all.Add(8)
+		o.p.follow(func(r *request) *http.Response { all.Done(); all.Wait(); return pass(r) }) // eight at once, so eight connections
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if err := o.Verify(t.Context(), o.check()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if open, _ := o.p.connections(); open < 8 {
+			t.Fatalf("%d connections", open)
+		}
+		o.p.follow(func(r *request) *http.Response { <-r.Context().Done(); return nil })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := o.Verify(ctx, o.check()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		for open := 8; open > s3.ControlConns; { // those of the root stay; the test's own time limit ends this
+			open, _ = o.p.connections()
+			runtime.Gosched()
 		}
 	})
 }
