@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -85,14 +84,16 @@ func (s *session) get(sql string, args ...any) string {
 	return rows[0][0]
 }
 
-// until waits for a condition that something else brings about; the test's deadline is its limit.
+// until waits for a condition that something else brings about. Its limit counts looks, not time: the process may be stopped meanwhile.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for begin := time.Now(); !ok(); runtime.Gosched() {
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("waiting in vain until %s", what)
+	for range 60_000 {
+		if ok() {
+			return
 		}
+		<-time.After(time.Millisecond)
 	}
+	t.Fatalf("waiting in vain until %s", what)
 }
 
 // owner writes a log as an owner does.

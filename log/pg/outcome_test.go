@@ -159,8 +159,9 @@ func TestSilence(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	errs := make(chan error, 5)
+	calls.Go(func() { errs <- o.l.Append(ctx, o.root.Instance, obj) })
+	until(t, "the append is committed", func() bool { return s.get("SELECT count(*) FROM stele.log WHERE first_t = 1") == "1" })
 	for _, call := range []func() error{
-		func() error { return o.l.Append(ctx, o.root.Instance, obj) },
 		func() error { return o.l.Verify(ctx, o.check()) },
 		func() error { _, _, err := o.l.RootAge(ctx); return err },
 		func() error { _, err := o.l.Get(ctx, o.root.Instance, log.StartKey(1)); return err },
@@ -168,7 +169,6 @@ func TestSilence(t *testing.T) {
 	} {
 		calls.Go(func() { errs <- call() })
 	}
-	until(t, "the append is committed", func() bool { return s.get("SELECT count(*) FROM stele.log WHERE first_t = 1") == "1" })
 	cancel()
 	calls.Wait()
 	for range cap(errs) {

@@ -115,66 +115,83 @@ func TestServerDiesUnderAppends(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := own(t, open(t, opt))
-			var objs []*log.Object
-			rounds := 3
-			if opt.Pooler == Transaction {
-				rounds = 1 // PgBouncer waits 15 s (server_login_retry) before it tries a server again that it could not reach
-			}
-			for range rounds * 1000 {
-				objs = append(objs, o.batch())
-			}
-			work := make(chan *log.Object)
 			var mu sync.Mutex
-			seen := map[log.Outcome]int{}
+			var objs []*log.Object
+			appended, seen := 0, map[log.Outcome]int{}
+			count := func(n func() int) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return n()
+			}
+			ended := make(chan struct{})
 			var wg sync.WaitGroup
+			// flush appends one object, trying until it is there and fenced.
+			flush := func(obj *log.Object) bool {
+				for {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					a, v := o.l.AppendVerify(ctx, obj, o.check(obj.Key()))
+					cancel()
+					if a != nil && log.OutcomeOf(a) == log.Rejected || a == nil && (errors.Is(v, log.ErrNotOwner) || errors.Is(v, log.ErrRolledBack)) {
+						t.Errorf("%s: append %v, verify %v", obj.Key(), a, v)
+						return false
+					}
+					mu.Lock()
+					if a != nil {
+						seen[log.OutcomeOf(a)]++
+					} else if v == nil {
+						appended++
+					}
+					mu.Unlock()
+					if a == nil && v == nil {
+						return true
+					}
+				}
+			}
 			for range 8 {
 				wg.Go(func() {
-					for obj := range work {
-						for {
-							ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-							a, v := o.l.AppendVerify(ctx, obj, o.check(obj.Key()))
-							cancel()
-							if a == nil && (errors.Is(v, log.ErrNotOwner) || errors.Is(v, log.ErrRolledBack)) {
-								t.Errorf("%s: %v", obj.Key(), v)
-							}
-							if a == nil && v == nil {
-								break
-							}
-							if a != nil && log.OutcomeOf(a) == log.Rejected {
-								t.Errorf("%s: %v", obj.Key(), a)
-								break
-							}
-							mu.Lock()
-							if a != nil {
-								seen[log.OutcomeOf(a)]++
-							}
-							mu.Unlock()
+					for {
+						select {
+						case <-ended:
+							return
+						default:
+						}
+						mu.Lock()
+						obj := o.batch()
+						objs = append(objs, obj)
+						mu.Unlock()
+						if !flush(obj) {
+							return
 						}
 					}
 				})
 			}
-			for i, obj := range objs {
-				work <- obj
-				switch i % 1000 {
-				case 250:
-					s := connect(t, server.URL())
-					s.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
-					_ = s.pg.Close(t.Context())
-				case 500:
-					if err := server.Kill(); err != nil {
-						t.Fatal(err)
-					}
-					until(t, "appends fail", func() bool {
-						mu.Lock()
-						defer mu.Unlock()
-						return seen[log.NotWritten]+seen[log.Unknown] > 20
-					})
-					if err := server.Start(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+			more := func() {
+				t.Helper()
+				from := count(func() int { return appended })
+				until(t, "appends go on", func() bool { return count(func() int { return appended }) > from+200 })
+			}
+			rounds := 3
+			if opt.Pooler == Transaction {
+				rounds = 1 // PgBouncer waits 15 s (server_login_retry) before it tries a server again that it could not reach
+			}
+			for range rounds {
+				more()
+				s := connect(t, server.URL())
+				s.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+				_ = s.pg.Close(t.Context())
+				more()
+				failures := func() int { return seen[log.NotWritten] + seen[log.Unknown] }
+				before := count(failures)
+				if err := server.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "appends fail", func() bool { return count(failures) > before+20 })
+				if err := server.Start(t.Context()); err != nil {
+					t.Fatal(err)
 				}
 			}
-			close(work)
+			more()
+			close(ended)
 			wg.Wait()
 			t.Logf("outcomes on the way: %v", seen)
 			i := 1
