@@ -14,7 +14,7 @@ import (
 func Example() {
 	type kw = datom.Keyword
 	ctx := context.Background()
-	x := must(config.Open(ctx, "mem:readme", transactor.Options{})) // "fs:data" keeps it in a directory
+	x := must(config.Open(ctx, "mem:readme", transactor.Options{})) // or "fs:data", "postgres://…", "s3://bucket"
 	defer x.Close(ctx)
 
 	must(x.Transact(ctx, tx.Data{ // schema is data

@@ -32,9 +32,12 @@
 //     installed after its own and every predecessor's have succeeded.
 //   - P4: batches are capped by count and bytes, go on filling while no flush is free or others are ready to submit, for about as long as a
 //     flush takes, and are never held back in an idle transactor.
-//   - P5: the queue is bounded; beyond it, ErrBusy.
+//   - P5: the queue is bounded; beyond it, ErrBusy, or waiting in line (queue.go).
 //   - P6: a caller's context ends that caller's wait and nothing else.
 //   - P7: an epoch that fails is followed by the next one, taken from oneself, whose fenced start decides what had landed (takeover.go).
+//   - P8: a request under an idempotency key is committed once, and every answer is the first one's report (repeat.go).
+//   - P9: what applications bring along — functions, predicates, subscribers — fails what called it and nothing else.
+//   - L3 and L9: every takeover is one CAS with a fresh claim; leases decide when it is tried, never whether it is safe (lease.go).
 //   - P10: every call to the store has a deadline, and Close returns.
 //
 // Rejected: one Verify, by whoever installs, for all batches that became durable meanwhile. It saves reads of the root when
