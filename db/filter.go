@@ -1,5 +1,7 @@
 package db
 
+import "unsafe"
+
 // filter tells of a small EAVT run that it has nothing about an entity, at the cost of one cache line instead of a search. Most
 // reads of a stage are of one entity, which most of the small runs know nothing of.
 //
@@ -34,6 +36,17 @@ func makeFilter(r *run) filter {
 		}
 	}
 	return f
+}
+
+// addFilter gives a run that was just made with b its filter.
+func (r *run) addFilter(b *builder) {
+	if r.filter != nil { // it is an old one, which others read
+		return
+	}
+	r.filter = makeFilter(r)
+	n := int64(cap(r.filter)) * int64(unsafe.Sizeof(r.filter[0]))
+	r.bytes += n
+	b.made += n
 }
 
 // mayHave reports whether the run may have keys of an entity, by the entity's hash.

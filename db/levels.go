@@ -25,21 +25,28 @@ type part struct {
 	frozen []*run // runs that wait to be merged into the levels
 	levels []*run // L1, L2, …; an empty level is nil
 	runs   []*run // all of the above: what readers merge
+	bytes  int64  // of all runs
 }
 
 func makePart(l0, frozen, levels []*run) *part {
-	p := &part{l0: l0, frozen: frozen, levels: levels}
-	n := len(l0) + len(frozen)
+	p := &part{levels: levels}
+	i := len(l0)
+	j := i + len(frozen)
+	n := j
 	for _, r := range levels {
 		if r != nil {
 			n++
 		}
 	}
 	p.runs = append(append(make([]*run, 0, n), l0...), frozen...)
+	p.l0, p.frozen = p.runs[:i:i], p.runs[i:j:j] // and not what these were cut from, which may hold on to more
 	for _, r := range levels {
 		if r != nil {
 			p.runs = append(p.runs, r)
 		}
+	}
+	for _, r := range p.runs {
+		p.bytes += r.bytes
 	}
 	return p
 }
@@ -69,10 +76,10 @@ func (p *part) push(r *run, annihilate, filtered bool, sz sizes, with *builders)
 	clear(in)
 	with.in = in
 	if filtered && merged != nil {
-		merged.filter = makeFilter(merged)
+		merged.addFilter(&with.cur)
 	}
 	if filtered && r.n >= sz.l0 {
-		r.filter = makeFilter(r)
+		r.addFilter(&with.cur)
 	}
 	l0, frozen := p.l0[k:], p.frozen
 	switch {
@@ -108,6 +115,7 @@ type job struct {
 	in     []*run
 	cur    *run
 	hist   *run
+	made   int64 // bytes that were allocated for them
 	done   chan struct{}
 }
 
@@ -137,12 +145,24 @@ func (p *part) plan(sz sizes) *job {
 	return j
 }
 
+// over reports whether the job has its result.
+func (j *job) over() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (j *job) run(sz sizes) {
 	defer close(j.done)
-	j.cur, j.hist = mergeRuns(j.in, j.part == 0, newBuilders(sz.chunk))
+	with := newBuilders(sz.chunk)
+	j.cur, j.hist = mergeRuns(j.in, j.part == 0, with)
 	if j.ix == EAVT && j.part == 0 && j.cur != nil {
-		j.cur.filter = makeFilter(j.cur)
+		j.cur.addFilter(&with.cur)
 	}
+	j.made = with.made()
 }
 
 // install puts a job's result in the place of what it was made from.

@@ -452,7 +452,9 @@ func TestModel(t *testing.T) {
 			model int
 		}
 		var marks []mark
+		var last *snapshot // as Memory knows it
 		snap := func() {
+			last = checkMemory(r, w.stage, last)
 			d := w.stage.Snapshot()
 			marks = append(marks, mark{d, w.model.t, len(w.model.datoms)})
 		}
@@ -484,6 +486,7 @@ func TestModel(t *testing.T) {
 				} else {
 					w.stage.Reset(m.db)
 				}
+				last = w.stage.base
 				marks = append(marks, mark{m.db, m.basis, len(w.model.datoms)})
 			case 5:
 				t := w.model.t + 1

@@ -3,6 +3,7 @@ package db
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"sort"
 )
 
@@ -16,6 +17,8 @@ import (
 //	ends               2 bytes for each key, from the first key's start on
 //
 // A key that is larger than a chunk is a chunk of its own, which has neither heads nor ends.
+//
+// Its capacity is what the allocator gave for it: the memory that it takes (memory.go).
 type chunk []byte
 
 const (
@@ -123,17 +126,19 @@ func (c chunk) seek(key []byte, n int) int {
 	return c.search(key, i, j, n)
 }
 
+func newChunk(size int) chunk { return slices.Grow(chunk(nil), size)[:size] }
+
 // makeChunk puts a chunk together.
 func makeChunk(keys []byte, ends []uint16) chunk {
 	n := len(ends)
 	if n == 1 {
-		c := make(chunk, chunkHead+len(keys))
+		c := newChunk(chunkHead + len(keys))
 		binary.LittleEndian.PutUint16(c, 1)
 		copy(c[chunkHead:], keys)
 		return c
 	}
 	k := heads(n)
-	c := make(chunk, chunkSize(n, len(keys)))
+	c := newChunk(chunkSize(n, len(keys)))
 	binary.LittleEndian.PutUint16(c, uint16(n))
 	copy(c[chunkHead+headSize*k:], keys)
 	tail := c[len(c)-perKey*n:]
@@ -171,6 +176,7 @@ type run struct {
 	prefix      int    // how many bytes all keys share
 	first, last []byte // the first and the last key
 	n           int    // keys
+	bytes       int64  // memory that it keeps alive, chunks that it shares included
 	minT, maxT  uint64 // no key lies outside; the bounds may be wider than need be
 	upTo        uint64 // if not 0: keys of later transactions are to be passed over
 	filter      filter // of small EAVT runs
@@ -223,6 +229,8 @@ type builder struct {
 	buf    []byte // keys of the next chunk
 	ends   []uint16
 	n      int
+	bytes  int64 // of chunks
+	made   int64 // bytes of all that was allocated here for runs, since somebody last asked
 }
 
 // builders is what a merge needs: one for what stays current, one for what goes to history, and its cursors.
@@ -254,7 +262,10 @@ func (b *builder) flush() {
 	if len(b.ends) == 0 {
 		return
 	}
-	b.chunks = append(b.chunks, makeChunk(b.buf, b.ends))
+	c := makeChunk(b.buf, b.ends)
+	b.chunks = append(b.chunks, c)
+	b.bytes += int64(cap(c))
+	b.made += int64(cap(c))
 	b.buf, b.ends = b.buf[:0], b.ends[:0]
 	if cap(b.buf) > 4*b.target { // a large value was here
 		b.buf = nil
@@ -301,6 +312,7 @@ func (b *builder) addChunk(c chunk) {
 	case len(b.ends) == 0 || b.pending() >= half:
 		b.flush()
 		b.chunks = append(b.chunks, c)
+		b.bytes += int64(cap(c))
 		b.n += n
 	case b.pending()+len(c) <= b.target || n == 1:
 		b.addRange(c, 0, n, n)
@@ -344,8 +356,10 @@ func (b *builder) run(minT, maxT uint64) *run {
 			r.heads[i] = makeHead(c.key(0, c.len())[r.prefix:])
 		}
 	}
+	r.bytes = b.bytes + r.directory()
+	b.made += r.directory()
 	clear(b.chunks)
-	b.chunks, b.n = b.chunks[:0], 0
+	b.chunks, b.n, b.bytes = b.chunks[:0], 0, 0
 	return r
 }
 

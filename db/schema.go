@@ -68,6 +68,7 @@ type Schema struct {
 	idents  layered[datom.Keyword, identOf]
 	names   layered[datom.ID, datom.Keyword] // the current ident of each entity; "" if it was retracted
 	parts   []uint64                         // installed partitions, in order
+	text    int64                            // bytes of the idents that were ever given
 }
 
 // identOf is whom an ident names. An ident that was renamed or retracted still names its entity until another takes it.
@@ -203,12 +204,17 @@ func (s *Schema) advance(datoms []datom.Datom, facts func(datom.ID) iter.Seq[dat
 	if len(idents) == 0 && len(names) == 0 && slices.Equal(parts, s.parts) && !attrsChanged {
 		return s, false
 	}
+	text := int64(0)
+	for k := range idents {
+		text += int64(len(k))
+	}
 	return &Schema{
 		version: mix(s.version ^ mix(sum)),
 		attrs:   attrs,
 		idents:  s.idents.with(idents),
 		names:   s.names.with(names),
 		parts:   parts,
+		text:    s.text + text,
 	}, attrsChanged
 }
 

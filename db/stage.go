@@ -28,8 +28,12 @@ type Stage struct {
 	lineage *lineage
 	flushed int // datoms since the stage was made
 	job     *job
+	stray   *job // it was begun before Reset, and may still be at work
 	jobs    sync.WaitGroup
 	spare   scratch
+
+	told      int64 // bytes of the value that Memory told of last
+	installed int64 // bytes made by the merges in the background that were installed since then
 }
 
 // scratch is memory that one flush leaves to the next.
@@ -71,7 +75,11 @@ func (s *Stage) Reset(d DB) {
 	s.setSchema(base.schema)
 	s.recent = slices.Clip(base.recent)
 	s.over.reset()
-	s.job = nil // its result is of no use; it ends by itself
+	if s.job != nil {
+		s.job, s.stray = nil, s.job // its result is of no use; it ends by itself
+	}
+	s.told, s.installed = base.bytes(), 0
+	s.spare.build.made()
 }
 
 // Schema is the schema after the last transaction applied.
@@ -286,6 +294,13 @@ func (s *Stage) merge() {
 		if most == nil {
 			return
 		}
+		if s.stray != nil { // one merge at a time, which bounds their memory
+			if !s.stray.over() && len(most.frozen) <= s.sz.frozen {
+				return
+			}
+			<-s.stray.done
+			s.stray = nil
+		}
 		if s.job == nil {
 			s.job = most.plan(s.sz)
 			s.job.ix, s.job.part = Index(j/2), j%2
@@ -304,16 +319,13 @@ func (s *Stage) finish(wait bool) {
 	if s.job == nil {
 		return
 	}
-	if !wait {
-		select {
-		case <-s.job.done:
-		default:
-			return
-		}
+	if !wait && !s.job.over() {
+		return
 	}
 	j := s.job
 	<-j.done
 	s.job = nil
+	s.installed += j.made
 	s.base.ix[j.ix][j.part] = s.base.ix[j.ix][j.part].install(j)
 	s.push(j.ix, 1, j.hist)
 }

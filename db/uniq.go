@@ -8,6 +8,7 @@ package db
 // growing reads and writes in order.
 type seen struct {
 	tables [256]seenTable
+	slots  int // of all tables
 }
 
 type seenTable struct {
@@ -42,8 +43,9 @@ func (s *seen) has(h uint64) bool {
 
 func (s *seen) add(h uint64) {
 	t, f := s.split(h)
-	if t.n*4 >= len(t.slots)*3 {
+	if n := len(t.slots); t.n*4 >= n*3 {
 		t.grow()
+		s.slots += len(t.slots) - n
 	}
 	t.put(f)
 }
