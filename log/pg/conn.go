@@ -15,9 +15,9 @@ import (
 // conn is a connection to the server, used by one call at a time.
 type conn struct {
 	pg        *pgconn.PgConn
-	raw       net.Conn // below pg
-	pooled    bool     // a pooler stands between: no named statements
-	prepared  uint32   // which statements are, by their ids
+	raw       net.Conn                                 // below pg
+	pooled    bool                                     // a pooler stands between: no named statements
+	prepared  [statements]*pgconn.StatementDescription // by the statements' ids
 	warning   *pgconn.Notice
 	connected atomic.Bool
 }
@@ -126,10 +126,12 @@ func (c *conn) run(ctx context.Context, reqs ...*request) (sent bool, err error)
 		if c.pooled {
 			p.SendQueryParams(r.stmt.sql, r.params, nil, inBinary, inBinary)
 		} else {
-			if c.prepared&(1<<r.stmt.id) == 0 {
+			if d := c.prepared[r.stmt.id]; d != nil {
+				p.SendQueryStatement(d, r.params, inBinary, inBinary)
+			} else {
 				p.SendPrepare(r.stmt.name, r.stmt.sql, nil)
+				p.SendQueryPrepared(r.stmt.name, r.params, inBinary, inBinary)
 			}
-			p.SendQueryPrepared(r.stmt.name, r.params, inBinary, inBinary)
 		}
 		p.SendPipelineSync()
 	}
@@ -163,7 +165,8 @@ func (c *conn) answer(p *pgconn.Pipeline, r *request) error {
 		res, err := p.GetResults()
 		switch res := res.(type) {
 		case *pgconn.StatementDescription:
-			c.prepared |= 1 << r.stmt.id
+			res.Name = r.stmt.name
+			c.prepared[r.stmt.id] = res
 		case *pgconn.ResultReader:
 			for res.NextRow() {
 				if r.row != nil && r.err == nil {

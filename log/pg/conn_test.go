@@ -105,7 +105,7 @@ func TestStatementsThatComeAndGo(t *testing.T) {
 		c, err := o.l.flushes.take(t.Context())
 		o.must(err)
 		if state == "42P05" {
-			c.prepared = 0
+			clear(c.prepared[:])
 			sql = "DEALLOCATE ALL; " + sql
 		}
 		_, err = c.pg.Exec(t.Context(), sql).ReadAll()

@@ -99,7 +99,7 @@ func TestNothingIsScanned(t *testing.T) {
 	u := servers.Postgres(t)
 	o := own(t, open(t, Options{URL: u}))
 	s := connect(t, u)
-	statements := []*statement{insertObject, fence, readRoot, createRoot, swapRoot, getObject, listKeys, readPage, deleteObjects, putBlob, getBlob, deleteBlobs}
+	statements := []*statement{insertObject, fence, missing, readRoot, createRoot, swapRoot, getObject, listKeys, readPage, deleteObjects, putBlob, getBlob, deleteBlobs}
 	check := func(when string, settings ...string) {
 		t.Helper()
 		for _, generic := range append(settings, "plan_cache_mode = force_custom_plan") {
@@ -124,7 +124,7 @@ func TestNothingIsScanned(t *testing.T) {
 	check("with tables that have grown", generic)
 	s.rows("VACUUM ANALYZE stele.log, stele.root, stele.blob")
 	check("with large tables", generic)
-	check("as behind a pooler, which plans anew and may scan", "enable_seqscan = on")
+	check("as behind a pooler, which plans anew and may scan", "enable_seqscan = on; SET enable_bitmapscan = on")
 }
 
 // explain is a statement's plan on one of l's connections.
@@ -148,7 +148,8 @@ func explain(t *testing.T, l *Log, setting string, st *statement) string {
 	}
 	args := map[*statement]string{
 		insertObject:  `'00000000-0000-0000-0000-000000000001', 7, 7, '', ''`,
-		fence:         `'main', '00000000-0000-0000-0000-000000000001', '{1,1,1}', '{1,2,4}'`,
+		fence:         `'main', '00000000-0000-0000-0000-000000000001', 1, '{1,2,4}'`,
+		missing:       `'main', '00000000-0000-0000-0000-000000000001', '{1,1,1}', '{1,2,4}'`,
 		readRoot:      `'main'`,
 		createRoot:    `'main', ''`,
 		swapRoot:      `'main', '', ''`,

@@ -2,7 +2,7 @@ package pg
 
 // statement is one of those that this package sends. Where a connection is our own it is prepared under its name at its first use.
 type statement struct {
-	id   int // its bit in conn.prepared
+	id   int // its place in conn.prepared
 	name string
 	sql  string
 }
@@ -15,6 +15,9 @@ const durably = `(SELECT
 	set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
 	set_config('client_min_messages', 'warning', true)) AS durably`
 
+// statements is one more than the highest id, those of tests included.
+const statements = 32
+
 var (
 	// insertObject inserts an object. If the key is there with the same hash, it updates the row to what it is: a commit of our own that
 	// waits for the same durability, behind the one that we know nothing of. With another hash it does nothing.
@@ -24,10 +27,16 @@ INSERT INTO stele.log AS l (db_id, epoch, first_t, hash, payload)
 SELECT $1::uuid, $2::bigint, $3::bigint, $4::bytea, $5::bytea FROM ` + durably + `
 ON CONFLICT (db_id, epoch, first_t) DO UPDATE SET hash = excluded.hash WHERE l.hash = excluded.hash`}
 
-	// fence reads the root, and which of some keys are not there, in one snapshot. Each key is looked up by a subquery that the planner
-	// cannot turn into a join: a plan made for a small table stays good for a large one.
-	// $1 name, $2 instance, $3 epochs, $4 first ts; rows: in recovery, root, epoch, first t of a key that is missing, or nulls.
+	// fence reads the root, and how many of some keys of one epoch are there, in one snapshot.
+	// $1 name, $2 instance, $3 epoch, $4 first ts, no two the same; one row: in recovery, root or null, how many.
 	fence = &statement{1, "stele_fence", `
+SELECT pg_is_in_recovery(), (SELECT bytes FROM stele.root WHERE name = $1::text),
+	(SELECT count(*) FROM stele.log WHERE db_id = $2::uuid AND epoch = $3::bigint AND first_t = ANY ($4::bigint[]))`}
+
+	// missing is a fence that says which keys are not there, of any epochs. Each is looked up by a subquery that the planner cannot turn
+	// into a join: a plan made for a small table stays good for a large one.
+	// $1 name, $2 instance, $3 epochs, $4 first ts; rows: in recovery, root, epoch, first t of a key that is missing, or nulls.
+	missing = &statement{14, "stele_missing", `
 SELECT pg_is_in_recovery(), (SELECT bytes FROM stele.root WHERE name = $1::text), k.epoch, k.first_t
 FROM (SELECT 1) one LEFT JOIN (
 	SELECT k.epoch, k.first_t FROM unnest($3::bigint[], $4::bigint[]) AS k(epoch, first_t)
