@@ -49,6 +49,7 @@ var arrows = map[string][]string{
 	"internal/netfault":          nil,
 	"internal/testserver":        nil,
 	"internal/stores":            nil,
+	"internal/sim":               nil,
 	"internal/testserver/run":    {"internal/testserver"},
 }
 
@@ -59,6 +60,7 @@ var testArrows = map[string][]string{
 	"log/fs":                 {"log/logtest", "log/fs/crashfs"},
 	"examples/tx_throughput": {"internal/testserver"},
 	"internal/stores":        {"config", "transactor", "tx", "db", "datom", "log", "internal/testserver", "internal/netfault"},
+	"internal/sim":           {"transactor", "tx", "db", "datom", "log", "log/mem", "log/fs", "log/fs/crashfs"},
 	"config":                 {"log/logtest", "internal/testserver", "internal/netfault"},
 	"log/s3":                 {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
 	"log/fs/crashfs":         {"log/logtest", "log", "datom"},
@@ -89,7 +91,7 @@ var modules = map[string][]string{
 }
 
 // testModules may be imported by any test.
-var testModules = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/google/uuid", "github.com/cockroachdb/apd/v3", "golang.org/x/sys"}
+var testModules = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/google/uuid", "github.com/cockroachdb/apd/v3", "golang.org/x/sys", "github.com/anishathalye/porcupine"}
 
 // core is what an application always links, and coreModules all that it may bring with it, however indirectly: no SDK, no
 // command line, no progress bar, no plotting.

@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seeds      = flag.Int("sim.seeds", 0, "how many seeds TestSimulation runs; 0: as many as make test should")
+	seed       = flag.Uint64("sim.seed", 0, "the first of them; 0: 1, or, with -sim.forever, one of the day's")
+	verbose    = flag.Bool("sim.v", false, "print the transcript of every run")
+	forever    = flag.Bool("sim.forever", false, "run new seeds until one fails")
+	tellsEvery = 10 * time.Second
+)
+
+// TestSimulation runs the simulation for many seeds.
+func TestSimulation(t *testing.T) {
+	n, first := *seeds, max(*seed, 1)
+	switch {
+	case *forever:
+		n = 1 << 62
+		if *seed == 0 {
+			first = uint64(time.Now().Unix()) << 20
+		}
+	case n == 0 && testing.Short():
+		n = 200
+	case n == 0:
+		n = 2000
+	}
+	defer alone()()
+	began, told := time.Now(), time.Now()
+	for i := range n {
+		s := first + uint64(i)
+		r := play(t, s)
+		if *verbose {
+			fmt.Println(r.transcript())
+		}
+		if len(r.wrong) > 0 {
+			t.Fatalf("seed %d, the transcript of this run:\n%s\nseed %d:\n%s\n\n%s", s, r.transcript(), s, strings.Join(r.wrong, "\n"), again(s))
+		}
+		if *forever && time.Since(told) > tellsEvery {
+			told = time.Now()
+			fmt.Printf("%d seeds without a failure, from %d on, in %v\n", i+1, first, time.Since(began).Round(time.Second))
+		}
+	}
+	t.Logf("%d seeds in %v", n, time.Since(began).Round(time.Millisecond))
+}
+
+func again(seed uint64) string {
+	return fmt.Sprintf("go test ./internal/sim -run TestSimulation -sim.seeds 1 -sim.seed %d -sim.v", seed)
+}
+
+// alone makes the process run one goroutine at a time, without the collector's in between, so that a seed says all. It returns what undoes that.
+func alone() func() {
+	procs := runtime.GOMAXPROCS(1)
+	percent := debug.SetGCPercent(-1)
+	return func() {
+		debug.SetGCPercent(percent)
+		runtime.GOMAXPROCS(procs)
+	}
+}
+
+// result is what came of a run.
+type result struct {
+	trace []string
+	wrong []string
+}
+
+func (r *result) transcript() string { return strings.Join(r.trace, "\n") }
+
+// play makes one run.
+func play(t *testing.T, seed uint64) (r *result) {
+	var w *world
+	defer func() {
+		if p := recover(); p != nil { // goroutines that never end, most likely
+			buf := make([]byte, 1<<20)
+			buf = buf[:runtime.Stack(buf, true)]
+			r = &result{wrong: []string{fmt.Sprintf("%v\n%s", p, buf)}}
+			if w != nil {
+				r.trace = w.trace
+			}
+		}
+		collect()
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, seed)
+		w = newWorld(t, seed)
+		w.run()
+	})
+	if len(w.wrong) == 0 && !w.linearizable() {
+		w.failed("what was done to the registers is not linearizable")
+		for _, o := range w.history {
+			w.note("%+v", o)
+		}
+	}
+	return &result{trace: w.trace, wrong: w.wrong}
+}
+
+// collect collects what the runs so far have left, if it is much.
+func collect() {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 200<<20 {
+		runtime.GC()
+	}
+}
+
+// TestReplay: a seed says what happens, down to the line of the transcript.
+func TestReplay(t *testing.T) {
+	defer alone()()
+	differ := 0
+	const n = 100
+	for s := range uint64(n) {
+		a, b := play(t, s+1), play(t, s+1)
+		if x, y := a.transcript(), b.transcript(); x != y {
+			differ++
+			if *verbose {
+				os.WriteFile(fmt.Sprintf("/tmp/sim-%d-a.txt", s+1), []byte(x), 0o644)
+				os.WriteFile(fmt.Sprintf("/tmp/sim-%d-b.txt", s+1), []byte(y), 0o644)
+			}
+		}
+	}
+	t.Logf("%d of %d seeds had another transcript the second time", differ, n)
+}
