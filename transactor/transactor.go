@@ -247,10 +247,12 @@ func (x *Transactor) abandon(f *Future, sent bool, cause error) {
 	}
 }
 
-// backoff is how long to wait before retry number try: 10 ms, doubling up to 1 s, half of it at random.
+// backoff is how long to wait before retry number try: 10 ms, doubling up to 1 s, half of it at random. The clock's nanoseconds are random enough to keep
+// callers apart, and in virtual time a run repeats itself.
 func backoff(try int) time.Duration {
 	d := min(10*time.Millisecond<<min(try, 10), time.Second)
-	return d/2 + rand.N(d/2)
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(try)))
+	return d/2 + time.Duration(r.Int64N(int64(d/2)))
 }
 
 // pause waits, or returns the context's error.
