@@ -19,9 +19,13 @@ type batch struct {
 	judged []*Future   // in queue order, refused ones among them
 	txs    []*datom.Tx // the deltas, in t order
 	size   int         // estimated bytes of the object, uncompressed
+	memory int         // bytes that txs keep alive, without the text of their values
 	before db.DB       // the value before the batch
 	after  db.DB       // the value after it
-	oldest time.Time   // when its first transaction was admitted
+
+	replaced int64 // bytes that before holds and after does not
+
+	oldest time.Time // when its first transaction was admitted
 
 	closed   time.Time // when it was closed
 	gathered int       // how many it held when it last waited for more

@@ -42,6 +42,7 @@ type epoch struct {
 
 func (x *Transactor) newEpoch(root *log.Root, head log.Head, value db.DB, stage *db.Stage) *epoch {
 	ctx, cancel := context.WithCancel(x.ctx)
+	x.account.staged(stage)
 	chain := make(chan log.Head, 1)
 	chain <- head
 	return &epoch{
@@ -54,7 +55,7 @@ func (x *Transactor) newEpoch(root *log.Root, head log.Head, value db.DB, stage 
 		env:     x.env(x.ctx),
 		last:    value,
 		chain:   chain,
-		flights: newFlights(x.opt.Depth, x.opt.MaxInFlightBytes),
+		flights: newFlights(x.opt.Depth, x.opt.MaxInFlightBytes, &x.account),
 		failed:  make(chan struct{}),
 	}
 }
@@ -207,6 +208,8 @@ func (e *epoch) judge(b *batch) *batch {
 	case f.refusal == nil && f.prep.Original == 0:
 		if size = sizeOf(&f.prep.Tx); size > maxTransaction {
 			f.refusal = tooLarge(size)
+		} else {
+			f.refusal = e.outgrown(f, size)
 		}
 	}
 	if f.refusal != nil || f.prep.Original != 0 {
@@ -241,10 +244,26 @@ func (e *epoch) judge(b *batch) *batch {
 	b.add(f)
 	b.txs = append(b.txs, t)
 	b.size += size
+	b.memory += asJudged(t)
 	if alone || len(b.judged) >= e.x.opt.MaxBatch && !mutant.Is("no-cap") || b.size >= e.x.opt.MaxBatchBytes {
 		return e.closeBatch(b)
 	}
 	return b
+}
+
+// outgrown is the refusal of a transaction that becomes so much more than it said at admission that the budget has no room for it.
+func (e *epoch) outgrown(f *Future, size int) error {
+	growth := becoming(size)
+	if f.prep.Schema {
+		growth += indexing(e.stage, &f.prep.Tx)
+	}
+	if growth <= f.growth {
+		return nil
+	}
+	if err := e.x.queue.grow(f, growth); err != nil {
+		return e.x.notAdmitted(err)
+	}
+	return nil
 }
 
 // verdict judges f against the stage: a delta, or a refusal.
@@ -294,6 +313,7 @@ func (e *epoch) dispatch(b *batch) {
 	if len(b.txs) > 0 {
 		e.last = e.stage.Snapshot()
 		b.after = e.last
+		b.replaced = e.x.account.staged(e.stage)
 		if mutant.Is("show-staged") {
 			e.x.value.Store(&b.after)
 		}
@@ -407,15 +427,14 @@ func (x *Transactor) deliver(b *batch) {
 		x.marks.passed(b.head)
 		x.feed.publish(b.txs, b.before, b.after)
 	}
-	answers, bytes := 0, 0
+	var answers share
 	for _, f := range b.judged {
 		if f.judged != repeated { // which count until they are answered (P5)
-			answers++
-			bytes += f.size
+			answers = answers.plus(f.share)
 		}
 	}
-	x.stats.delivered(b, len(b.judged)-answers)
-	x.queue.answered(answers, bytes)
+	x.stats.delivered(b, len(b.judged)-answers.count)
+	x.queue.answered(answers)
 	before, n := b.before, len(b.txs)
 	for _, f := range b.judged {
 		switch f.judged {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"sync/atomic"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
@@ -15,8 +16,8 @@ import (
 type feed struct {
 	mu          sync.Mutex
 	subscribers int
-	window      []stretch // one behind the other, without a gap
-	bytes       int
+	window      []stretch     // one behind the other, without a gap
+	bytes       atomic.Int64  // of it
 	last        uint64        // t of the newest transaction that was published
 	more        chan struct{} // closed when something was published; nil: nobody waits
 }
@@ -49,25 +50,46 @@ func (f *feed) publish(txs []*datom.Tx, before, after db.DB) {
 		return
 	}
 	if n := len(f.window); n > 0 && f.window[n-1].last() != txs[0].T-1 {
-		f.window, f.bytes = nil, 0 // a reader that had too much to catch up with
+		f.clear() // a reader that had too much to catch up with
 	}
 	if before.BasisT() != txs[0].T-1 {
 		before = after.WithBasis(txs[0].T - 1)
 	}
 	s := stretch{txs: txs, before: before, after: after}
 	for _, t := range txs {
-		s.bytes += sizeOf(t)
+		s.bytes += alone(t)
 	}
+	f.renew(after)
 	f.window = append(f.window, s)
-	f.bytes += s.bytes
+	bytes := f.bytes.Load() + int64(s.bytes)
 	drop := 0
-	for drop < len(f.window) && (len(f.window)-drop > windowStretches || f.bytes > windowBytes) {
-		f.bytes -= f.window[drop].bytes
+	for drop < len(f.window) && (len(f.window)-drop > windowStretches || bytes > windowBytes) {
+		bytes -= int64(f.window[drop].bytes)
 		drop++
 	}
+	f.bytes.Store(bytes)
 	clear(f.window[:drop])
 	f.window = f.window[drop:]
 	f.wake()
+}
+
+// renew has the window hold views of the newest value in the place of values that are like them but for what came later, so that it does not keep the
+// indexes of each.
+func (f *feed) renew(newest db.DB) {
+	for i := range f.window {
+		s := &f.window[i]
+		if s.after.Schema() == newest.Schema() {
+			s.after = newest.WithBasis(s.last())
+		}
+		if s.before.Schema() == newest.Schema() {
+			s.before = newest.WithBasis(s.first() - 1)
+		}
+	}
+}
+
+func (f *feed) clear() {
+	f.window = nil
+	f.bytes.Store(0)
 }
 
 // wake lets everybody who waits look again.
@@ -88,7 +110,7 @@ func (f *feed) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.subscribers--; f.subscribers == 0 {
-		f.window, f.bytes = nil, 0
+		f.clear()
 	}
 }
 

@@ -144,8 +144,8 @@ func TestP9_ASlowSubscriberStallsNobodyAndIsReFed(t *testing.T) {
 			mustTransact(t, x, person("a", i))
 		}
 		x.feed.mu.Lock()
-		if len(x.feed.window) > windowStretches || x.feed.bytes > windowBytes {
-			t.Errorf("the window holds %d stretches, %d bytes", len(x.feed.window), x.feed.bytes)
+		if len(x.feed.window) > windowStretches || x.feed.bytes.Load() > windowBytes {
+			t.Errorf("the window holds %d stretches, %d bytes", len(x.feed.window), x.feed.bytes.Load())
 		}
 		x.feed.mu.Unlock()
 		var reads reads
@@ -176,8 +176,8 @@ func TestSubscribe_LargeTransactionsDoNotFillTheWindow(t *testing.T) {
 	}
 	x.feed.mu.Lock()
 	defer x.feed.mu.Unlock()
-	if x.feed.bytes > windowBytes {
-		t.Errorf("the window holds %d bytes", x.feed.bytes)
+	if x.feed.bytes.Load() > windowBytes {
+		t.Errorf("the window holds %d bytes", x.feed.bytes.Load())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 type flights struct {
 	depth    int
 	maxBytes int
+	account  *account
 	freed    chan struct{} // a token: a flush ended, and what was due then was answered, since somebody looked
 	moved    chan struct{} // a token: somebody has ended installing since somebody looked
 
@@ -24,8 +25,10 @@ type flights struct {
 	over       bool // the epoch is: nothing is installed any more
 }
 
-func newFlights(depth, maxBytes int) *flights {
-	return &flights{depth: depth, maxBytes: maxBytes, freed: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+func newFlights(depth, maxBytes int, a *account) *flights {
+	a.batches.Store(0)
+	a.replaced.Store(0)
+	return &flights{depth: depth, maxBytes: maxBytes, account: a, freed: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
 // free reports whether a batch of so many bytes may be sent, and how many flushes are in flight.
@@ -44,6 +47,8 @@ func (f *flights) began(b *batch) {
 	f.bytes += b.size
 	f.line = append(f.line, b)
 	b.inFlight = f.flushing
+	f.account.batches.Add(int64(b.memory + b.size))
+	f.account.replaced.Add(b.replaced)
 }
 
 // ended says that b's flush has ended, well or not, and delivers what is due.
@@ -63,6 +68,8 @@ func (f *flights) ended(b *batch, deliver func(*batch)) {
 		due := f.line[0]
 		f.line[0] = nil
 		f.line = f.line[1:]
+		f.account.batches.Add(-int64(due.memory + due.size))
+		f.account.replaced.Add(-due.replaced)
 		f.mu.Unlock()
 		deliver(due)
 		f.mu.Lock()

@@ -47,7 +47,7 @@ func TestP10_AStoreThatIsDeafKeepsNobody(t *testing.T) {
 
 // Flushes that end out of order are installed in order, each once, by whoever closes the gap; what lies behind a failed one is not.
 func TestP1_FlightsAreInstalledInOrder(t *testing.T) {
-	f := newFlights(8, 1<<20)
+	f := newFlights(8, 1<<20, new(account))
 	var installed []*batch
 	install := func(b *batch) { installed = append(installed, b) }
 	bs := make([]*batch, 6)
@@ -76,7 +76,7 @@ func TestP1_FlightsAreInstalledInOrder(t *testing.T) {
 
 // Batches that wait for a predecessor's flush hold room as well: a flush that takes for ever does not pile them up.
 func TestP4_FlightsAreBounded(t *testing.T) {
-	f := newFlights(2, 1<<20)
+	f := newFlights(2, 1<<20, new(account))
 	none := func(*batch) { t.Error("something was installed") }
 	n := 0
 	for began := (*batch)(nil); ; n++ {
@@ -94,10 +94,10 @@ func TestP4_FlightsAreBounded(t *testing.T) {
 	if n != 4 {
 		t.Fatalf("%d batches behind one that does not end", n)
 	}
-	if ok, _ := newFlights(2, 10).free(11); !ok {
+	if ok, _ := newFlights(2, 10, new(account)).free(11); !ok {
 		t.Fatal("a batch that is larger than the bound is not sent at all")
 	}
-	f = newFlights(2, 10)
+	f = newFlights(2, 10, new(account))
 	f.began(&batch{size: 6, done: make(chan struct{})})
 	if ok, _ := f.free(5); ok {
 		t.Fatal("more bytes are in flight than may be")
@@ -107,7 +107,7 @@ func TestP4_FlightsAreBounded(t *testing.T) {
 // While somebody installs, whoever ends another flight leaves it to him; and the epoch is not over before he has ended, although time is.
 func TestP1_OneInstallsForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlights(8, 1<<20)
+		f := newFlights(8, 1<<20, new(account))
 		hold := make(chan struct{})
 		var begun, ended atomic.Int32
 		install := func(*batch) {

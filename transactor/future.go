@@ -28,7 +28,7 @@ type Future struct {
 	x     *Transactor
 	req   *tx.Request
 	after *Future
-	size  int
+	share // of the queue
 	born  time.Time
 
 	// Of the preparing goroutine, then of the installing one.

@@ -35,13 +35,14 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	opt = opt.withDefaults(info.Depth)
 	x := &Transactor{
 		opt: opt, log: l, info: info,
-		queue:   newQueue(opt.QueueTransactions, opt.QueueBytes),
 		stats:   newRecorder(),
 		witness: new(log.Witness),
 		ended:   make(chan struct{}),
 
 		repeating: make(chan struct{}, repeats),
 	}
+	x.account.budget, x.account.window, x.account.marks = int64(opt.MemoryBudget), &x.feed.bytes, &x.marks.bytes
+	x.queue = newQueue(opt.QueueTransactions, opt.QueueBytes, &x.account)
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 
 	unlock, err := l.Lock(ctx, false)

@@ -29,6 +29,12 @@ type Options struct {
 	QueueTransactions int
 	QueueBytes        int
 
+	// MemoryBudget bounds, in bytes, what the transactor keeps alive: the newest database value, which grows with everything that was ever
+	// committed, the queue, batches, and what a merge of indexes takes beside. Beyond it Submit and Transact fail with ErrMemoryBudget, and
+	// reads go on. docs/memory.md says what it leaves out, and how much to give a process. Default 0: none, so that the process grows until it is
+	// killed; a server should have one, of less than half of the memory that it may use.
+	MemoryBudget int
+
 	// StoreTimeout is the deadline of one call to the store. Default 10 s.
 	StoreTimeout time.Duration
 	// Retries is how often a call to the store that may be tried again is. Default 3; negative: never.
@@ -106,6 +112,7 @@ func (o Options) Validate() error {
 	atLeast("MaxInFlightBytes", o.MaxInFlightBytes, 0)
 	atLeast("QueueTransactions", o.QueueTransactions, 0)
 	atLeast("QueueBytes", o.QueueBytes, 0)
+	atLeast("MemoryBudget", o.MemoryBudget, 0)
 	atLeast("MaxEpochs", o.MaxEpochs, 0)
 	if o.MaxBatchBytes > maxTransaction {
 		errs = append(errs, fmt.Errorf("MaxBatchBytes is %d; a log object takes at most %d", o.MaxBatchBytes, maxTransaction))

@@ -8,19 +8,34 @@ import (
 	"github.com/steledb/stele/internal/mutant"
 )
 
-// queue is admission: it bounds, by count and by bytes, the transactions that are admitted and not yet answered, and hands
-// those that wait to the preparing goroutine in the order of admission (P1, P5).
+// queue is admission: it bounds, by count, by bytes and by the memory budget, the transactions that are admitted and not yet answered,
+// and hands those that wait to the preparing goroutine in the order of admission (P1, P5).
 type queue struct {
 	maxCount int
 	maxBytes int
+	account  *account
 	wake     chan struct{} // a token: something waits, or the queue was closed
 
 	mu      sync.Mutex
 	waiting []*Future
-	count   int // admitted and not answered
-	bytes   int
+	taken   share     // by what is admitted and not answered
 	line    []*ticket // who waits for room, first come first served
 	closed  error     // why nothing more is admitted
+}
+
+// share is what transactions take of a queue.
+type share struct {
+	count, bytes int
+	memory       int64 // what they keep alive as they were submitted
+	growth       int64 // what they may come to in the database
+}
+
+func (s share) plus(o share) share {
+	return share{s.count + o.count, s.bytes + o.bytes, s.memory + o.memory, s.growth + o.growth}
+}
+
+func (s share) minus(o share) share {
+	return share{s.count - o.count, s.bytes - o.bytes, s.memory - o.memory, s.growth - o.growth}
 }
 
 // ticket is a place in the line of those who wait to be admitted.
@@ -30,20 +45,23 @@ type ticket struct {
 	err  error
 }
 
-func newQueue(maxCount, maxBytes int) *queue {
-	return &queue{maxCount: maxCount, maxBytes: maxBytes, wake: make(chan struct{}, 1)}
+func newQueue(maxCount, maxBytes int, a *account) *queue {
+	return &queue{maxCount: maxCount, maxBytes: maxBytes, account: a, wake: make(chan struct{}, 1)}
 }
 
-// admit takes f or says why not; ErrBusy is the answer to a full queue, and while others wait for room. Submit has refused what
-// is larger than maxBytes.
+// admit takes f or says why not: ErrBusy is the answer to a full queue, and while others wait for room, a *MemoryError to a budget that is used up.
+// Submit has refused what is larger than maxBytes.
 func (q *queue) admit(f *Future) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.closed != nil:
 		return q.closed
-	case len(q.line) > 0, !q.fits(f):
+	case len(q.line) > 0:
 		return ErrBusy
+	}
+	if err := q.room(f.share); err != nil {
+		return err
 	}
 	q.enter(f)
 	return nil
@@ -56,10 +74,15 @@ func (q *queue) await(ctx context.Context, f *Future) error {
 	case q.closed != nil:
 		defer q.mu.Unlock()
 		return q.closed
-	case len(q.line) == 0 && q.fits(f):
-		defer q.mu.Unlock()
-		q.enter(f)
-		return nil
+	case len(q.line) == 0:
+		err := q.room(f.share)
+		if err == nil {
+			q.enter(f)
+		}
+		if !q.passing(err) {
+			q.mu.Unlock()
+			return err
+		}
 	}
 	t := &ticket{f: f, done: make(chan struct{})}
 	q.line = append(q.line, t)
@@ -80,33 +103,83 @@ func (q *queue) await(ctx context.Context, f *Future) error {
 	return context.Cause(ctx)
 }
 
-// busy reports whether a transaction that does not wait would be refused, however small it is.
-func (q *queue) busy() bool {
+// full says why a transaction would be refused, however small it is: before anything is done for it.
+func (q *queue) full(wait bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.closed == nil && (len(q.line) > 0 || q.count >= q.maxCount && !mutant.Is("no-bound"))
+	if q.closed != nil {
+		return nil // admit says so
+	}
+	err := q.room(share{count: 1})
+	switch {
+	case wait && q.passing(err):
+		return nil
+	case err == nil && !wait && len(q.line) > 0:
+		return ErrBusy
+	}
+	return err
 }
 
-func (q *queue) fits(f *Future) bool {
-	return (q.count < q.maxCount || mutant.Is("no-bound")) && (q.count == 0 || q.bytes+f.size <= q.maxBytes)
+// room says why s does not fit: nil, ErrBusy or a *MemoryError.
+func (q *queue) room(s share) error {
+	switch {
+	case q.taken.count+s.count > q.maxCount && !mutant.Is("no-bound"):
+		return ErrBusy
+	case q.taken.count > 0 && q.taken.bytes+s.bytes > q.maxBytes:
+		return ErrBusy
+	}
+	return q.account.room(q.taken, s)
+}
+
+// passing reports whether what room said will be otherwise once what was admitted is answered.
+func (q *queue) passing(err error) bool {
+	if m, ok := err.(*MemoryError); ok {
+		return m.passing && q.taken.count > 0
+	}
+	return err != nil
+}
+
+// grow takes more of the budget for a transaction that was admitted, since it becomes more than was thought, or says why that is too much.
+func (q *queue) grow(f *Future, growth int64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	more := share{growth: growth - f.growth}
+	if err := q.account.room(q.taken, more); err != nil {
+		return err
+	}
+	q.taken = q.taken.plus(more)
+	f.share = f.share.plus(more)
+	return nil
+}
+
+// memory is what the transactions in the queue keep alive, and what they may come to.
+func (q *queue) memory() (queue, growth int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.taken.memory, q.taken.growth
 }
 
 func (q *queue) enter(f *Future) {
-	q.count++
-	q.bytes += f.size
+	q.taken = q.taken.plus(f.share)
 	q.waiting = append(q.waiting, f)
 	if len(q.waiting) == 1 {
 		q.signal()
 	}
 }
 
-// advance admits those in the line that there is room for, in their order.
+// advance admits those in the line that there is room for, in their order, and sends those away for whom there never will be.
 func (q *queue) advance() {
 	n := 0
-	for n < len(q.line) && q.fits(q.line[n].f) {
-		q.enter(q.line[n].f)
-		close(q.line[n].done)
-		n++
+	for ; n < len(q.line); n++ {
+		t := q.line[n]
+		err := q.room(t.f.share)
+		if q.passing(err) {
+			break
+		}
+		if t.err = err; err == nil {
+			q.enter(t.f)
+		}
+		close(t.done)
 	}
 	q.line = slices.Delete(q.line, 0, n)
 }
@@ -128,11 +201,10 @@ func (q *queue) take(buf []*Future) []*Future {
 	return buf
 }
 
-// answered gives back the room of n transactions.
-func (q *queue) answered(n, bytes int) {
+// answered gives back what transactions took.
+func (q *queue) answered(s share) {
 	q.mu.Lock()
-	q.count -= n
-	q.bytes -= bytes
+	q.taken = q.taken.minus(s)
 	q.advance()
 	q.mu.Unlock()
 }

@@ -12,7 +12,7 @@ const repeats = 8
 // repeat answers a resubmission with its original's report (P8), which is read from the log, apart from the pipeline. What the resubmission was
 // judged against is durable and fenced, so the original is in the log.
 func (x *Transactor) repeat(f *Future) {
-	p, d := f.prep, x.DB()
+	p := f.prep
 	x.work.Add(1)
 	go func() {
 		defer x.work.Done()
@@ -28,12 +28,12 @@ func (x *Transactor) repeat(f *Future) {
 				return nil
 			})
 		})
-		x.queue.answered(1, f.size)
+		x.queue.answered(f.share)
 		if err != nil {
 			f.answer(nil, &RepeatError{T: p.Original, Err: err})
 			return
 		}
-		f.answer(p.Repeat(d, delta), nil)
+		f.answer(p.Repeat(x.DB(), delta), nil) // not the value from before, which would be kept while others are read
 	}()
 }
 

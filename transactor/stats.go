@@ -15,6 +15,9 @@ type Stats struct {
 	Repeated     uint64 // committed before, under the same idempotency key
 	Failed       uint64 // not committed because the log could not be written
 	Busy         uint64 // not admitted because the queue was full
+	OverBudget   uint64 // not admitted because of the memory budget
+
+	Memory Memory // now
 
 	Batches      uint64 // fenced, those of refusals alone included
 	Objects      uint64 // batches written to the log
@@ -41,8 +44,9 @@ type Stage struct {
 
 // recorder gathers the counters. Batches are recorded by whoever installs them.
 type recorder struct {
-	busy, fences, takeovers, renewals atomic.Uint64
-	flush                             atomic.Int64 // moving average of a flush, ns
+	busy, overBudget, fences, takeovers, renewals atomic.Uint64
+
+	flush atomic.Int64 // moving average of a flush, ns
 
 	mu                      sync.Mutex
 	transactions, refused   uint64
@@ -97,11 +101,12 @@ func record(h *hdrhistogram.Histogram, n int64) {
 
 // Stats is a snapshot of the counters since Open.
 func (x *Transactor) Stats() Stats {
-	r := x.stats
+	r, memory := x.stats, x.memory()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Stats{
 		Transactions: r.transactions, Refused: r.refused, Repeated: r.repeated, Failed: r.failed, Busy: r.busy.Load(),
+		OverBudget: r.overBudget.Load(), Memory: memory,
 		Batches: r.batches, Objects: r.objects, ObjectBytes: r.bytes, Fences: r.fences.Load(), Takeovers: r.takeovers.Load(),
 		Renewals: r.renewals.Load(),
 		Queue:    stageOf(r.queue.Clone()), Append: stageOf(r.append.Clone()), Wait: stageOf(r.wait.Clone()),
@@ -117,6 +122,7 @@ func (x *Transactor) StatsSince(prev Stats) Stats {
 	s.Repeated -= prev.Repeated
 	s.Failed -= prev.Failed
 	s.Busy -= prev.Busy
+	s.OverBudget -= prev.OverBudget
 	s.Batches -= prev.Batches
 	s.Objects -= prev.Objects
 	s.ObjectBytes -= prev.ObjectBytes

@@ -285,7 +285,7 @@ func (x *Transactor) settle(left []*batch, rest []*Future) (again []*Future, err
 
 // fail answers a transaction that is certainly not in the log.
 func (x *Transactor) fail(f *Future, err error) {
-	x.queue.answered(1, f.size)
+	x.queue.answered(f.share)
 	x.stats.lost()
 	f.answer(nil, err)
 }
@@ -339,10 +339,14 @@ type replay struct {
 	stage  *db.Stage
 	txs    []*datom.Tx
 	datoms int // since the last snapshot
+	bytes  int
 }
 
-// replayChunk is how many datoms go into one snapshot during recovery.
-const replayChunk = 1 << 16
+// replayChunk and replayBytes are how many datoms, and bytes of them, go into one snapshot during recovery, which is what bounds its memory.
+const (
+	replayChunk = 1 << 16
+	replayBytes = 8 << 20
+)
 
 // object applies one object whole: nothing of it if it does not decode.
 func (r *replay) object(o *log.Object) (err error) {
@@ -353,9 +357,10 @@ func (r *replay) object(o *log.Object) (err error) {
 		r.stage.Apply(t)
 		r.datoms += len(t.Datoms)
 	}
-	if r.datoms >= replayChunk {
+	r.bytes += o.PayloadSize()
+	if r.datoms >= replayChunk || r.bytes >= replayBytes {
 		r.stage.Snapshot()
-		r.datoms = 0
+		r.datoms, r.bytes = 0, 0
 	}
 	return nil
 }

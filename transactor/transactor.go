@@ -23,6 +23,8 @@ type Transactor struct {
 	queue *queue
 	stats *recorder
 
+	account account
+
 	value  atomic.Pointer[db.DB]   // what DB shows: installed, so durable and fenced
 	fenced atomic.Uint64           // the last t that was acknowledged
 	term   atomic.Pointer[term]    // the epoch at work
@@ -81,8 +83,8 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 	if f.after = opt.After; opt.Key != "" {
 		data = tx.WithKey(data, opt.Key)
 	}
-	if !opt.Wait && x.queue.busy() { // before anything is done for it: a refusal is cheap
-		return nil, x.isBusy()
+	if err := x.queue.full(opt.Wait); err != nil { // before anything is done for it: a refusal is cheap
+		return nil, x.notAdmitted(err)
 	}
 	if f.after != nil && f.after.x != x {
 		return nil, errors.New("TxOptions.After names a transaction of another transactor")
@@ -91,27 +93,38 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 	if err != nil {
 		return nil, err
 	}
-	f.req, f.size = req, req.Size()
-	if f.size > x.opt.QueueBytes {
-		return nil, &tx.Error{Kind: tx.LimitExceeded, Msg: fmt.Sprintf("the transaction takes about %d bytes, and the whole queue at most %d: split it, or raise Options.QueueBytes", f.size, x.opt.QueueBytes)}
+	f.req = req
+	f.share = share{count: 1, bytes: req.Size(), memory: f.asSubmitted(), growth: becoming(req.Size())}
+	if f.bytes > x.opt.QueueBytes {
+		return nil, &tx.Error{Kind: tx.LimitExceeded, Msg: fmt.Sprintf("the transaction takes about %d bytes, and the whole queue at most %d: split it, or raise Options.QueueBytes", f.bytes, x.opt.QueueBytes)}
 	}
 	if opt.Wait {
 		err = x.queue.await(ctx, f)
-	} else if err = x.queue.admit(f); err == ErrBusy {
-		err = x.isBusy()
+	} else {
+		err = x.queue.admit(f)
 	}
 	if err != nil {
-		return nil, err
+		return nil, x.notAdmitted(err)
 	}
 	return f, nil
 }
 
-// isBusy is the refusal of a full queue. It suggests to come back when about a quarter of the queue will have been answered, by the pace of the
-// recent flushes.
-func (x *Transactor) isBusy() error {
-	x.stats.busy.Add(1)
+// notAdmitted counts a refusal of the queue, and says of one that passes when to come back: when about a quarter of the queue will have been
+// answered, by the pace of the recent flushes.
+func (x *Transactor) notAdmitted(err error) error {
 	flushes := x.opt.QueueTransactions / (4 * x.opt.MaxBatch * x.opt.Depth)
-	return &BusyError{After: max(x.stats.recentFlush()*time.Duration(flushes+1), time.Millisecond)}
+	after := max(x.stats.recentFlush()*time.Duration(flushes+1), time.Millisecond)
+	if err == ErrBusy {
+		x.stats.busy.Add(1)
+		return &BusyError{After: after}
+	}
+	if m, ok := err.(*MemoryError); ok {
+		x.stats.overBudget.Add(1)
+		if m.passing {
+			m.After = after
+		}
+	}
+	return err
 }
 
 // With applies data to the present value without committing anything: speculation. It chains through tx.With on the report's DBAfter.
@@ -238,7 +251,7 @@ func (x *Transactor) abandon(f *Future, sent bool, cause error) {
 	if f.answered() {
 		return
 	}
-	x.queue.answered(1, f.size)
+	x.queue.answered(f.share)
 	switch p := f.after; {
 	case sent, p != nil && p.answered() && errors.Is(p.err, ErrUnknownOutcome):
 		f.answer(nil, because(ErrUnknownOutcome, cause))

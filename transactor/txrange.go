@@ -7,6 +7,8 @@ import (
 	"iter"
 	"sort"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/log"
@@ -86,6 +88,7 @@ type marks struct {
 	mu      sync.Mutex
 	heads   []log.Head
 	skipped int
+	bytes   atomic.Int64 // of heads
 }
 
 // markEvery is how many objects lie between two marks.
@@ -96,6 +99,7 @@ func (m *marks) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heads, m.skipped = nil, 0
+	m.bytes.Store(0)
 }
 
 // passed is told of every object that is proven to be on the chain, in order.
@@ -105,6 +109,7 @@ func (m *marks) passed(h log.Head) {
 	if m.skipped++; m.skipped >= markEvery {
 		m.skipped = 0
 		m.heads = append(m.heads, h)
+		m.bytes.Store(int64(cap(m.heads)) * int64(unsafe.Sizeof(h)))
 	}
 }
 

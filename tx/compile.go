@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
@@ -40,6 +41,29 @@ func Compile(s *db.Schema, d Data, lim Limits) (*Request, error) {
 
 // Size is roughly how many bytes the transaction takes in a queue and in the log.
 func (r *Request) Size() int { return 64 + r.p.bytes + 48*r.p.stated }
+
+// Memory is about how many bytes the request keeps alive, the data included. What the data is made of is not looked at again: the
+// estimate is one of map forms and list forms as a program writes them.
+func (r *Request) Memory() int {
+	p := r.p
+	n := int(unsafe.Sizeof(*r)+unsafe.Sizeof(*p)) + p.bytes + perFact*p.stated + perEnt*len(p.ents)
+	if cap(p.ops) > len(p.ops0) {
+		n += cap(p.ops) * int(unsafe.Sizeof(op{}))
+	}
+	if cap(p.ents) > len(p.ents0) {
+		n += cap(p.ents) * int(unsafe.Sizeof(ent{}))
+	}
+	if cap(p.pos) > len(p.pos0) {
+		n += cap(p.pos) * int(unsafe.Sizeof(Pos{}))
+	}
+	return n + cap(p.tuples)*int(unsafe.Sizeof(tupleForm{})) + cap(p.olds)*int(unsafe.Sizeof(oldValue{}))
+}
+
+// What transaction data takes beside the text of its values: for each fact, and for each entity, which often has a map of its own.
+const (
+	perFact = 100
+	perEnt  = 300
+)
 
 // Data is what the request was compiled from. It must not be changed.
 func (r *Request) Data() Data { return r.data }
