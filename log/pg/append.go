@@ -3,11 +3,9 @@ package pg
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/steledb/stele/log"
 )
@@ -99,81 +97,46 @@ func (l *Log) Verify(ctx context.Context, c log.Check) error {
 // verification is the request that is a fence, and what it found.
 type verification struct {
 	request
-	check log.Check
-	keys  []log.Key // that are looked for, no two the same
-	args  [4][]byte
-	epoch [8]byte
-	root  []byte    // nil: there is none
-	found int64     // fence: how many are there
-	gone  []log.Key // missing: which are not
+	check   log.Check
+	args    [4][]byte
+	root    []byte    // nil: there is none
+	missing []log.Key // which are not there
 }
 
-// newVerification makes the quick fence, which counts, where all keys are of one epoch; and else the one that names what is missing.
 func (l *Log) newVerification(c log.Check) *verification {
 	v := &verification{check: c}
-	oneEpoch, fit := true, true
-	for _, k := range l.recent.covering(c) {
-		if !slices.Contains(v.keys, k) {
-			v.keys = append(v.keys, k)
-		}
-		oneEpoch = oneEpoch && k.Epoch == v.keys[0].Epoch
-		fit = fit && storable(k)
-	}
-	if !oneEpoch || !fit {
-		l.askWhich(v)
-		return v
-	}
-	ts := newArray(len(v.keys))
-	for _, k := range v.keys {
-		ts = ts.add(k.FirstT)
-	}
-	if len(v.keys) > 0 {
-		binary.BigEndian.PutUint64(v.epoch[:], v.keys[0].Epoch)
-	}
-	v.args = [4][]byte{l.name, v.check.Instance[:], v.epoch[:], ts}
-	v.request = request{stmt: fence, params: v.args[:], row: func(row [][]byte) (err error) {
-		if err = v.see(row); err == nil {
-			v.found, err = bigintOf(row[2])
-		}
-		return err
-	}}
-	return v
-}
-
-// askWhich makes v ask which keys are missing.
-func (l *Log) askWhich(v *verification) {
-	v.root, v.gone = nil, nil
-	epochs, ts := newArray(len(v.keys)), newArray(len(v.keys))
-	for _, k := range v.keys {
+	keys := l.recent.covering(c)
+	epochs, ts := newArray(len(keys)), newArray(len(keys))
+	for _, k := range keys {
 		if !storable(k) {
-			v.gone = append(v.gone, k)
+			v.missing = append(v.missing, k)
 			continue
 		}
 		epochs, ts = epochs.add(k.Epoch), ts.add(k.FirstT)
 	}
 	v.args = [4][]byte{l.name, v.check.Instance[:], epochs, ts}
-	v.request = request{stmt: missing, params: v.args[:], row: func(row [][]byte) error {
-		if err := v.see(row); err != nil || row[2] == nil {
-			return err
-		}
-		k, err := keyOf(row[2], row[3])
-		v.gone = append(v.gone, k)
-		return err
-	}}
+	v.request = request{stmt: fence, params: v.args[:], row: v.found}
+	return v
 }
 
-// see takes what all fences begin with.
-func (v *verification) see(row [][]byte) error {
+func (v *verification) found(row [][]byte) error {
 	if err := onPrimary(row); err != nil {
 		return err
 	}
 	if v.root == nil && row[1] != nil {
 		v.root = bytes.Clone(row[1])
 	}
+	if row[2] != nil {
+		k, err := keyOf(row[2], row[3])
+		if err != nil {
+			return err
+		}
+		v.missing = append(v.missing, k)
+	}
 	return nil
 }
 
-// verdict judges what a fence found. If keys are missing and it does not say which, it asks again.
+// verdict judges what a fence found.
 func (l *Log) verdict(ctx context.Context, v *verification) error {
 	if v.err != nil {
 		return l.readErr(ctx, "verify", v.err)
@@ -188,14 +151,7 @@ func (l *Log) verdict(ctx context.Context, v *verification) error {
 	if !root.Owned(v.check.Instance, v.check.Epoch, v.check.Claim) {
 		return fmt.Errorf("verify: %w", log.ErrNotOwner)
 	}
-	if v.stmt == fence && v.found != int64(len(v.keys)) {
-		l.askWhich(v)
-		if _, err := l.flushes.do(ctx, &v.request); err != nil && v.err == nil {
-			v.err = err
-		}
-		return l.verdict(ctx, v)
-	}
-	for _, k := range v.gone {
+	for _, k := range v.missing {
 		if k.Compare(root.Sealed.Pos().Key) > 0 {
 			return fmt.Errorf("verify: object %s was durable and is gone: %w (a failover to a standby that lagged, or a restore?)", k, log.ErrRolledBack)
 		}

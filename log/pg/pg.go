@@ -101,7 +101,6 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		// table is small. (Behind a pooler every statement is planned where it runs, and these parameters would be refused.)
 		config.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 		config.RuntimeParams["enable_seqscan"] = "off"
-		config.RuntimeParams["enable_bitmapscan"] = "off"
 		config.RuntimeParams["jit"] = "off"
 	}
 	l := &Log{opts: o, name: []byte(o.Name), config: config}

@@ -27,16 +27,11 @@ INSERT INTO stele.log AS l (db_id, epoch, first_t, hash, payload)
 SELECT $1::uuid, $2::bigint, $3::bigint, $4::bytea, $5::bytea FROM ` + durably + `
 ON CONFLICT (db_id, epoch, first_t) DO UPDATE SET hash = excluded.hash WHERE l.hash = excluded.hash`}
 
-	// fence reads the root, and how many of some keys of one epoch are there, in one snapshot.
-	// $1 name, $2 instance, $3 epoch, $4 first ts, no two the same; one row: in recovery, root or null, how many.
-	fence = &statement{1, "stele_fence", `
-SELECT pg_is_in_recovery(), (SELECT bytes FROM stele.root WHERE name = $1::text),
-	(SELECT count(*) FROM stele.log WHERE db_id = $2::uuid AND epoch = $3::bigint AND first_t = ANY ($4::bigint[]))`}
-
-	// missing is a fence that says which keys are not there, of any epochs. Each is looked up by a subquery that the planner cannot turn
-	// into a join: a plan made for a small table stays good for a large one.
+	// fence reads the root, and which of some keys are not there, in one snapshot. Each key is looked up by a subquery that the planner
+	// cannot turn into a join, and by nothing but equality: a plan made for a small table stays good for a large one. (With first_t =
+	// ANY($4) it may filter a whole epoch by that.)
 	// $1 name, $2 instance, $3 epochs, $4 first ts; rows: in recovery, root, epoch, first t of a key that is missing, or nulls.
-	missing = &statement{14, "stele_missing", `
+	fence = &statement{1, "stele_fence", `
 SELECT pg_is_in_recovery(), (SELECT bytes FROM stele.root WHERE name = $1::text), k.epoch, k.first_t
 FROM (SELECT 1) one LEFT JOIN (
 	SELECT k.epoch, k.first_t FROM unnest($3::bigint[], $4::bigint[]) AS k(epoch, first_t)
