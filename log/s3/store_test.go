@@ -173,3 +173,21 @@ func TestNames(t *testing.T) {
 		t.Error("blob names")
 	}
 }
+
+// TestPayload: what was taken back is not read any more; a small body lies apart from what it was made of.
+func TestPayload(t *testing.T) {
+	for _, size := range []int{0, 10, writeBuffer} {
+		b := slices.Repeat([]byte{1}, size)
+		ctx, p := newPayload(t.Context(), b)
+		if kept, ok := ctx.Value(bodyKey{}).([]byte); ok != (size < writeBuffer) || ok && size > 0 && (len(kept) != size || &kept[0] == &b[0]) {
+			t.Errorf("of %d bytes %d were kept, %t", size, len(kept), ok)
+		}
+		if got, err := io.ReadAll(io.LimitReader(p, 5)); err != nil || len(got) != min(5, size) {
+			t.Errorf("%v, %v", got, err)
+		}
+		p.takeBack()
+		if n, err := p.Read(make([]byte, 10)); n != 0 || err != io.EOF {
+			t.Errorf("%d bytes of %d were read behind the end, %v", n, size, err)
+		}
+	}
+}
