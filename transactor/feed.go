@@ -8,6 +8,7 @@ import (
 
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/internal/mutant"
 	"github.com/steledb/stele/tx"
 )
 
@@ -59,7 +60,9 @@ func (f *feed) publish(txs []*datom.Tx, before, after db.DB) {
 	for _, t := range txs {
 		s.bytes += alone(t)
 	}
-	f.renew(after)
+	if !mutant.Is("keep-values") {
+		f.renew(after)
+	}
 	f.window = append(f.window, s)
 	bytes := f.bytes.Load() + int64(s.bytes)
 	drop := 0

@@ -76,7 +76,7 @@ type account struct {
 }
 
 // fixed is what a transactor takes without anything in it: counters, above all.
-const fixed = 1 << 20
+const fixed = 1 << 19
 
 // staged notes what a stage keeps alive, and returns what the batch that was just closed has replaced.
 func (a *account) staged(s *db.Stage) (replaced int64) {

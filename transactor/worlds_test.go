@@ -279,6 +279,11 @@ func (s *sim) check() {
 			}
 		}
 	}
+	for _, x := range s.owners {
+		if x != last && x.queue.taken != (share{}) {
+			t.Errorf("everybody is answered, and the queue still counts %+v", x.queue.taken)
+		}
+	}
 	for _, x := range s.sent {
 		s.checkAnswer(x, at[x.name])
 	}
