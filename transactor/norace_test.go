@@ -1,0 +1,5 @@
+//go:build !race
+
+package transactor
+
+const underRace = false
