@@ -19,7 +19,7 @@
 //	client=aws, client=minio   s3: the SDK that speaks with the store
 //	delay=DURATION             mem: how long every call to the store takes, as in 2ms
 //	pooler=transaction         postgres: a pooler stands between, which gives a server connection for one transaction at a time (PgBouncer)
-//	depth=N                    postgres, s3: how many flushes are in flight, each on a connection of its own, 1 to 64; 8
+//	depth=N                    postgres, s3: how many flushes are in flight, each on a connection of its own, 1 to 64; 4
 //
 // Credentials for s3 come from where the AWS tools look for them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE and the shared
 // files, the machine's role; with an endpoint also MINIO_ACCESS_KEY and MINIO_SECRET_KEY, or MINIO_ROOT_USER and MINIO_ROOT_PASSWORD.

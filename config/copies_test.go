@@ -37,7 +37,7 @@ func TestCopies(t *testing.T) {
 		logtest.Backend{Name: "mem", New: at(func(t *testing.T) string { return "mem:" + url.PathEscape(strings.ReplaceAll(t.TempDir(), "/", "-")) })},
 		logtest.Backend{Name: "fs", New: at(func(t *testing.T) string { return "fs:" + t.TempDir() + "?non-local=true" }), OneWriter: true},
 		logtest.Backend{Name: "pg", New: at(func(t *testing.T) string { return servers.Postgres(t) })},
-		logtest.Backend{Name: "s3 (aws client)", New: at(s3("aws"))},
-		logtest.Backend{Name: "s3 (minio client)", New: at(s3("minio"))},
+		logtest.Backend{Name: "s3 (aws)", New: at(s3("aws"))},
+		logtest.Backend{Name: "s3 (minio)", New: at(s3("minio"))},
 	)
 }

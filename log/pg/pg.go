@@ -44,7 +44,7 @@ type Options struct {
 }
 
 const (
-	defaultDepth   = 8
+	defaultDepth   = 4
 	maxDepth       = 64
 	connectTimeout = 5 * time.Second // for each host, where the URL says nothing: the next one may be the primary
 	maxMessage     = 2 * maxBlob     // bytes; whoever sends more is no server of ours

@@ -21,7 +21,7 @@ const (
 
 const (
 	defaultClient = MinIO
-	defaultDepth  = 8
+	defaultDepth  = 4
 	maxDepth      = 256
 
 	// How many idle connections are kept: for appends, fences and reads, and for the root.
