@@ -60,8 +60,15 @@ func (l *Log) Append(ctx context.Context, inst log.ID, o *log.Object) error {
 }
 
 // AppendVerify sends the INSERT and the fence in one flush. The fence's SELECT is a transaction of its own, which the server begins
-// once that of the INSERT has ended.
+// once that of the INSERT has ended. Behind a pooler it sends them in turn: PgBouncer 1.18 takes a server for idle when the first of two
+// statements has ended and the client is gone, and hands the answer to the second to whoever asks next.
 func (l *Log) AppendVerify(ctx context.Context, o *log.Object, c log.Check) (appendErr, verifyErr error) {
+	if l.opts.Pooler != Direct {
+		if err := l.Append(ctx, c.Instance, o); err != nil {
+			return err, nil
+		}
+		return nil, l.Verify(ctx, c)
+	}
 	if err := l.enter(ctx); err != nil {
 		return err, nil
 	}

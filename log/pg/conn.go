@@ -175,6 +175,9 @@ func (c *conn) answer(p *pgconn.Pipeline, r *request) error {
 			}
 			tag, cerr := res.Close()
 			r.affected, err = tag.RowsAffected(), cerr
+			if verb, _, _ := strings.Cut(tag.String(), " "); err == nil && !strings.HasPrefix(r.stmt.sql, verb) {
+				err = fmt.Errorf("the server answers %q to another statement", tag)
+			}
 		case *pgconn.PipelineSync:
 			if r.err == nil && c.warning != nil && r.row == nil {
 				r.err = &warnedError{c.warning}

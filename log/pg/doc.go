@@ -45,7 +45,7 @@
 // # Poolers
 //
 // Behind a pooler that gives a server connection for one transaction at a time (PgBouncer, pool_mode = transaction), open with Transaction: statements
-// are then sent unnamed, parsed in the same flush. Nothing depends on a session: settings are made inside the transaction that they are for.
+// are then sent unnamed, parsed in the same flush, one at a time: AppendVerify takes two round trips. Nothing depends on a session: settings are made inside the transaction that they are for.
 //
 // PgBouncer waits server_login_retry (15 s) before it tries a server again that it could not reach: set it to a second, or a restart costs that.
 //
