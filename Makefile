@@ -5,11 +5,12 @@ STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 1m
 BENCH ?= .
 PKG ?= ./...
+SOAK ?= 10m
 
 # Starts PostgreSQL, PgBouncer and MinIO, and runs a command that finds them: docs/testing.md.
 SERVERS := $(GO) run ./internal/testserver/run --
 
-.PHONY: help check test race servers fuzz bench
+.PHONY: help check test race soak servers fuzz bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -26,6 +27,9 @@ test: ## the tests of PKG (all), against real servers that it starts
 
 race: ## the tests of PKG (all) under the race detector, against the same servers
 	$(SERVERS) $(GO) test -race -timeout 60m $(PKG)
+
+soak: ## ten minutes of faults and kills on every backend, SOAK=10m
+	$(SERVERS) $(GO) test -count=1 -timeout 120m -v -run TestSoak ./internal/stores -soak $(SOAK)
 
 servers: ## the servers alone, until Ctrl-C: prints what to export for go test
 	@$(GO) run ./internal/testserver/run

@@ -59,7 +59,7 @@ var testArrows = map[string][]string{
 	"log/mem":                {"log/logtest"},
 	"log/fs":                 {"log/logtest", "log/fs/crashfs"},
 	"examples/tx_throughput": {"internal/testserver"},
-	"internal/stores":        {"config", "transactor", "tx", "db", "datom", "log", "internal/testserver", "internal/netfault"},
+	"internal/stores":        {"config", "transactor", "tx", "db", "datom", "log", "log/mem", "internal/testserver", "internal/netfault"},
 	"internal/sim":           {"transactor", "tx", "db", "datom", "log", "log/mem", "log/fs", "log/fs/crashfs"},
 	"config":                 {"log/logtest", "internal/testserver", "internal/netfault"},
 	"log/s3":                 {"log/logtest", "internal/testserver", "internal/netfault", "datom"},
