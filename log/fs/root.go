@@ -221,10 +221,16 @@ func (l *Log) swap(ctx context.Context, old, next *log.Root, b []byte, writing f
 // install makes b the root.
 func (l *Log) install(b []byte) error {
 	temp := l.path(rootTempName)
-	err := l.writeFile(temp, b)
+	err := l.alone(temp, l.path(rootName))
+	if err == nil {
+		err = l.writeFile(temp, b)
+	}
 	if noSpace(err) {
 		full := err
 		temp = l.path(rootReserveName)
+		if err := l.alone(temp, l.path(rootName)); err != nil {
+			return log.WithOutcome(log.NotWritten, l.fail(fmt.Errorf("cannot write the root: %w", err)))
+		}
 		if _, serr := l.fsys.Stat(temp); serr != nil || len(b) > rootReserve {
 			return log.WithOutcome(log.NotWritten, fmt.Errorf("cannot write the root: %w", full))
 		}
@@ -246,6 +252,26 @@ func (l *Log) install(b []byte) error {
 		return log.WithOutcome(log.Unknown, err)
 	}
 	return nil
+}
+
+// alone sees to it that a file about to be written is not also at newName, to which an earlier one was renamed from path: a loss of power may leave
+// both names of a rename, and what is written to the one would change the other. Then path is free again.
+func (l *Log) alone(path, newName string) error {
+	here, err := l.fsys.Stat(path)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	there, err := l.fsys.Stat(newName)
+	switch {
+	case errors.Is(err, iofs.ErrNotExist):
+		return nil
+	case err == nil && here.same(there):
+		return l.fsys.Remove(path)
+	}
+	return err
 }
 
 // writeFile writes a whole file durably, except for its name. An error that says that the disk is full leaves the handle usable: the file
@@ -277,7 +303,11 @@ func (l *Log) writeFile(path string, b []byte) (err error) {
 
 // reserveRoot makes sure, as far as the disk has room, that there is some for one more root. The caller holds ROOT.lock.
 func (l *Log) reserveRoot() {
-	if err := l.keepRoom(l.path(rootReserveName), rootReserve); err != nil {
+	err := l.alone(l.path(rootReserveName), l.path(rootName))
+	if err == nil {
+		err = l.keepRoom(l.path(rootReserveName), rootReserve)
+	}
+	if err != nil {
 		l.log.Warn("no room is left for a root on a full disk", "err", err)
 	}
 }
@@ -286,12 +316,34 @@ func (l *Log) reserveRoot() {
 func (l *Log) reserveStart(inst log.ID) bool {
 	err := l.mkdir(l.instanceDir(inst))
 	if err == nil {
+		err = l.newestApart(inst, fileReserveName)
+	}
+	if err == nil {
 		err = l.keepRoom(l.path(inst.String(), fileReserveName), fileReserve)
 	}
 	if err != nil {
 		l.log.Warn("no room is left for a start on a full disk", "err", err)
 	}
 	return err == nil
+}
+
+// newestApart is alone for a file that becomes an epoch file: of those only the newest may still have both names, since the next is made only once
+// the directory was synced.
+func (l *Log) newestApart(inst log.ID, temp string) error {
+	names, err := l.fsys.ReadDir(l.instanceDir(inst))
+	if err != nil {
+		return err
+	}
+	newest := ""
+	for _, name := range names {
+		if _, _, ok := parseFileName(name); ok {
+			newest = max(newest, name)
+		}
+	}
+	if newest == "" {
+		return nil
+	}
+	return l.alone(l.path(inst.String(), temp), l.path(inst.String(), newest))
 }
 
 // reserve keeps room for both from the moment on in which a handle owns the database.

@@ -474,12 +474,18 @@ func (w *writer) create(epoch uint64, need int64, start bool) error {
 	least := headSize + need + markRoom
 	room := roundUp(max(least, w.l.opts.Prealloc), align)
 	temp := w.l.path(w.in.id.String(), fileTempName)
+	if err := w.l.newestApart(w.in.id, fileTempName); err != nil {
+		return w.creating(f.path, err)
+	}
 	h, err := w.prepare(temp, head, room)
 	if noSpace(err) && start && least <= fileReserve {
 		full := err
 		temp, room = w.l.path(w.in.id.String(), fileReserveName), fileReserve
 		if _, serr := w.l.fsys.Stat(temp); serr != nil {
 			return w.creating(f.path, full)
+		}
+		if err := w.l.newestApart(w.in.id, fileReserveName); err != nil {
+			return w.creating(f.path, err)
 		}
 		h, err = w.prepare(temp, head, room)
 	}
