@@ -18,6 +18,7 @@ var (
 	seed       = flag.Uint64("sim.seed", 0, "the first of them; 0: 1, or, with -sim.forever, one of the day's")
 	verbose    = flag.Bool("sim.v", false, "print the transcript of every run")
 	forever    = flag.Bool("sim.forever", false, "run new seeds until one fails")
+	patient    = flag.Duration("sim.patience", 2*time.Minute, "how long one run may take, by the real clock")
 	tellsEvery = 10 * time.Second
 )
 
@@ -37,9 +38,11 @@ func TestSimulation(t *testing.T) {
 	}
 	defer alone()()
 	began, told := time.Now(), time.Now()
+	var sum counts
 	for i := range n {
 		s := first + uint64(i)
 		r := play(t, s)
+		sum.add(r.counts)
 		if *verbose {
 			fmt.Println(r.transcript())
 		}
@@ -51,7 +54,7 @@ func TestSimulation(t *testing.T) {
 			fmt.Printf("%d seeds without a failure, from %d on, in %v\n", i+1, first, time.Since(began).Round(time.Second))
 		}
 	}
-	t.Logf("%d seeds in %v", n, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d seeds in %v: %+v", n, time.Since(began).Round(time.Millisecond), sum)
 }
 
 func again(seed uint64) string {
@@ -72,6 +75,27 @@ func alone() func() {
 type result struct {
 	trace []string
 	wrong []string
+	counts
+}
+
+// counts tell whether the runs were worth it.
+type counts struct {
+	committed, repeated, refused, mismatched, failed, unknown, lost, busy, epochs, reads, reports, calls int
+}
+
+func (c *counts) add(o counts) {
+	c.committed += o.committed
+	c.repeated += o.repeated
+	c.refused += o.refused
+	c.mismatched += o.mismatched
+	c.failed += o.failed
+	c.unknown += o.unknown
+	c.lost += o.lost
+	c.busy += o.busy
+	c.epochs += o.epochs
+	c.reads += o.reads
+	c.reports += o.reports
+	c.calls += o.calls
 }
 
 func (r *result) transcript() string { return strings.Join(r.trace, "\n") }
@@ -90,6 +114,13 @@ func play(t *testing.T, seed uint64) (r *result) {
 		}
 		collect()
 	}()
+	watchdog := time.AfterFunc(*patient, func() {
+		buf := make([]byte, 1<<20)
+		buf = buf[:runtime.Stack(buf, true)]
+		fmt.Printf("seed %d does not come to rest; the transcript so far:\n%s\n%s\n%s\n", seed, strings.Join(w.trace, "\n"), buf, again(seed))
+		os.Exit(1)
+	})
+	defer watchdog.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
 		w = newWorld(t, seed)
@@ -101,7 +132,7 @@ func play(t *testing.T, seed uint64) (r *result) {
 			w.note("%+v", o)
 		}
 	}
-	return &result{trace: w.trace, wrong: w.wrong}
+	return &result{trace: w.trace, wrong: w.wrong, counts: w.count()}
 }
 
 // collect collects what the runs so far have left, if it is much.

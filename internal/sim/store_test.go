@@ -105,8 +105,11 @@ func (h *handle) do(ctx context.Context, write bool, effect func() error, what s
 	case <-ctx.Done():
 	case <-h.closed:
 	}
-	time.Sleep(c.unlike()) // of those who give up at one time, always the same are first
-	h.hold()               // a stopped process does not look at its clock
+	select { // of those who give up at one time, always the same are first
+	case <-time.After(c.unlike()):
+	case <-h.closed:
+	}
+	h.hold() // a stopped process does not look at its clock
 	select {
 	case a := <-c.answer:
 		return h.answered(c, a)
