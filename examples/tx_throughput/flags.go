@@ -28,6 +28,8 @@ type settings struct {
 	accept       bool
 	cpuProfile   string
 	delay        time.Duration // of the network, each way
+	pressure     bool
+	queue        int // transactions; 0: enough for all clients
 }
 
 const (
@@ -66,6 +68,7 @@ func parseFlags(args []string, stderr io.Writer) (*settings, error) {
 	f.BoolVar(&s.floor, "floor", false, "also measure the log alone, and the library without goroutines")
 	f.IntVar(&s.rounds, "rounds", 1, "run the levels so many times in turn and print medians")
 	f.BoolVar(&s.accept, "accept", false, "measure the promised ratios and say whether they hold: of mem and fs, or of the network store that -store names (takes also -duration and -json)")
+	f.BoolVar(&s.pressure, "pressure", false, "offer four times what the transactor can do, and read while its store hangs, and say whether the promised ratios hold (takes -duration, of the overload, and -json)")
 	f.StringVar(&s.cpuProfile, "cpuprofile", "", "write a CPU profile of the measured loop to `file`; takes a single level and round")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -151,6 +154,16 @@ func parseFlags(args []string, stderr io.Writer) (*settings, error) {
 		}
 		if !given["duration"] {
 			s.duration = 3 * time.Second
+		}
+	}
+	if s.pressure {
+		for name := range given {
+			if name != "pressure" && name != "duration" && name != "json" {
+				wrong("-pressure measures what it must, and takes no -%s", name)
+			}
+		}
+		if !given["duration"] {
+			s.duration = time.Minute
 		}
 	}
 	if len(errs) > 0 {

@@ -60,7 +60,7 @@ func equalSettings(a, b settings) bool {
 	return a.store == b.store && a.duration == b.duration && a.transactions == b.transactions && a.shape == b.shape &&
 		a.datoms == b.datoms && a.preload == b.preload && a.maxBatch == b.maxBatch && a.maxBatchSize == b.maxBatchSize &&
 		a.depth == b.depth && a.json == b.json && a.floor == b.floor && a.rounds == b.rounds && a.accept == b.accept &&
-		a.cpuProfile == b.cpuProfile && a.delay == b.delay
+		a.cpuProfile == b.cpuProfile && a.delay == b.delay && a.pressure == b.pressure
 }
 
 func TestParseFlagsRefuses(t *testing.T) {
@@ -88,6 +88,7 @@ func TestParseFlagsRefuses(t *testing.T) {
 		{"-cpuprofile x -concurrency 1 -rounds 2", "-cpuprofile profiles one loop"},
 		{"-accept -store mem:x", "-accept measures mem and a local disk by itself"},
 		{"-accept -depth 2", "-accept measures what it must, and takes no -depth"},
+		{"-pressure -depth 2", "-pressure measures what it must, and takes no -depth"},
 		{"-delay 5ms -store mem:x", "-delay is for a store behind a network"},
 		{"-delay 2s -store s3://b", "-delay is 2s; it must be from 0 to 1s"},
 		{"extra", `"extra" is not a flag`},

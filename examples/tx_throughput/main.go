@@ -25,7 +25,8 @@
 //
 // -accept measures the promises that docs/perf-targets.md makes about ratios, in one process, three rounds in turn, prints each
 // with its bound, and fails if one does not hold. With -store postgres://… or s3://… it measures those about that store; its
-// databases are deleted at the end.
+// databases are deleted at the end. -pressure measures those about a transactor that is offered four times what it can do, in an open loop of a minute, and about
+// reads while a flush hangs.
 package main
 
 import (
@@ -65,6 +66,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	p := newProgress(stderr)
 	switch {
+	case s.pressure:
+		err = pressure(ctx, s, stdout, p)
 	case s.accept && s.store != "":
 		err = acceptNetwork(ctx, s, stdout, p)
 	case s.accept:

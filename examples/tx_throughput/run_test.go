@@ -483,3 +483,12 @@ func TestNetworkStores(t *testing.T) {
 		})
 	}
 }
+
+// TestPressure runs the whole of it, briefly: what it says depends on the machine, that it says it does not.
+func TestPressure(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), []string{"-pressure", "-duration", "300ms"}, &stdout, &stderr)
+	if status > 1 || strings.Count(stdout.String(), "yes")+strings.Count(stdout.String(), " NO ") != 4 || !strings.Contains(stdout.String(), "refused") {
+		t.Errorf("status %d\n%s\n%s", status, stdout.String(), stderr.String())
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 
@@ -245,6 +246,6 @@ func (s *settings) options(clients int) transactor.Options {
 		MaxBatch:          s.maxBatch,
 		MaxBatchBytes:     s.maxBatchSize,
 		Depth:             s.depth,
-		QueueTransactions: max(2*clients, transactor.Defaults().QueueTransactions),
+		QueueTransactions: cmp.Or(s.queue, max(2*clients, transactor.Defaults().QueueTransactions)),
 	}
 }
