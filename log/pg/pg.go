@@ -37,7 +37,7 @@ type Options struct {
 	Name string
 	// Pooler says what stands in between.
 	Pooler Pooler
-	// Depth is how many appends are kept in flight, each on a connection of its own, from 1 to 64; 0 is 8.
+	// Depth is how many appends are kept in flight, each on a connection of its own, from 1 to 64; 0 is 4.
 	Depth int
 	// Logger gets warnings; nil is none.
 	Logger *slog.Logger
