@@ -8,8 +8,7 @@ import (
 
 // insertPlainly is the INSERT that a program without a library would write.
 // $1 instance, $2 epoch, $3 first t, $4 hash, $5 bytes.
-var insertPlainly = &statement{14, "stele_plain", `
-INSERT INTO stele.log (db_id, epoch, first_t, hash, payload) VALUES ($1::uuid, $2::bigint, $3::bigint, $4::bytea, $5::bytea)`}
+var insertPlainly = &statement{14, "stele_plain", `INSERT INTO stele.log (db_id, epoch, first_t, hash, payload) VALUES ($1::uuid, $2::bigint, $3::bigint, $4::bytea, $5::bytea)`}
 
 // Plain writes an object by the simplest statement there is: create-only, but neither idempotent nor durable beyond what the session says. It is not part
 // of log.Log; what measures the library compares it with this.
