@@ -150,3 +150,22 @@ func TestP5_MergesAreBounded(t *testing.T) {
 	}
 	s.Wait()
 }
+
+func TestTrim(t *testing.T) {
+	s, l := stageWith(20_000)
+	long := s.Memory().Scratch
+	s.Trim()
+	if m := s.Memory(); m.Scratch > long/4 || m.Scratch > 1<<20 {
+		t.Errorf("%d bytes of scratch, trimmed %d", long, m.Scratch)
+	}
+	s.Apply(l.insert())
+	s.Trim() // with something in the overlay
+	s.Apply(l.insert())
+	d := s.Snapshot()
+	for i := range uint64(20_002) {
+		if _, ok := d.Lookup(aName, datom.String(benchKey(i))); !ok {
+			t.Fatalf("entity %d is gone", i)
+		}
+	}
+	s.Wait()
+}

@@ -168,6 +168,15 @@ func (s *Stage) Snapshot() DB {
 // View is the staged value. It publishes what has been applied, like Snapshot.
 func (s *Stage) View() DB { return s.Snapshot() }
 
+// Trim gives back the memory that one batch leaves to the next, for when what comes next will be smaller: after a replay. What was applied since the
+// last snapshot stays.
+func (s *Stage) Trim() {
+	s.spare = scratch{build: newBuilders(s.sz.chunk), attrs: s.spare.attrs}
+	if len(s.over.log) == 0 {
+		s.over = overlay{seed: s.over.seed}
+	}
+}
+
 // Wait waits until no merge runs in the background. It may be called from any goroutine once the stage is not used any more.
 func (s *Stage) Wait() { s.jobs.Wait() }
 

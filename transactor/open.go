@@ -96,6 +96,7 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 		}
 	}
 	value := r.stage.Snapshot()
+	r.stage.Trim()
 	if value.BasisT() == 0 {
 		if head, value, err = x.bootstrap(ctx, root, head, r.stage); err != nil {
 			return nil, nil, fmt.Errorf("creating the database: %w", err)
