@@ -120,8 +120,11 @@ var dbOption = option{name: "db", takes: "a name: [a-z0-9][a-z0-9._-]{0,62}", se
 var depthOption = option{name: "depth", takes: "a number from 1 to 64", set: func(s *settings, v string) bool {
 	n, err := strconv.Atoi(v)
 	s.depth = n
-	return err == nil && n >= 1 && n <= 64
+	return err == nil && n >= 1 && n <= maxDepth
 }}
+
+// maxDepth bounds the connections of one handle.
+const maxDepth = 64
 
 func openFS(ctx context.Context, s store, logger *slog.Logger) (log.Log, error) {
 	return fs.Open(ctx, fs.Options{Dir: s.place, Name: s.db, RollSize: s.rollSize, AllowNonLocal: s.nonLocal, Logger: logger})

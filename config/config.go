@@ -49,20 +49,25 @@ var (
 // OpenLog opens the log of the database that url names. The database need not exist: that is for its root to say. An error
 // wraps ErrURL or ErrNotBuilt, or says why the store cannot be used.
 func OpenLog(ctx context.Context, url string) (log.Log, error) {
-	return openLog(ctx, url, nil)
+	return openLog(ctx, url, 0, nil)
 }
 
-func openLog(ctx context.Context, url string, logger *slog.Logger) (log.Log, error) {
+// openLog opens the log with so many flushes in flight, unless the URL says how many, or 0.
+func openLog(ctx context.Context, url string, depth int, logger *slog.Logger) (log.Log, error) {
 	s, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
+	if s.depth == 0 {
+		s.depth = min(depth, maxDepth)
+	}
 	return s.backend.open(ctx, s, logger)
 }
 
-// Open opens the database that url names for writing: see [transactor.Open].
+// Open opens the database that url names for writing: see [transactor.Open]. Options.Depth, if it is set and the URL does not say otherwise, is also how many
+// connections the store keeps for flushes.
 func Open(ctx context.Context, url string, opt transactor.Options) (*transactor.Transactor, error) {
-	l, err := openLog(ctx, url, logger(opt))
+	l, err := openLog(ctx, url, max(opt.Depth, 0), logger(opt))
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +76,7 @@ func Open(ctx context.Context, url string, opt transactor.Options) (*transactor.
 
 // OpenReadOnly opens the database that url names for reading, beside its owner: see [transactor.OpenReadOnly].
 func OpenReadOnly(ctx context.Context, url string) (*transactor.Reader, error) {
-	l, err := openLog(ctx, url, slog.Default())
+	l, err := openLog(ctx, url, 0, slog.Default())
 	if err != nil {
 		return nil, err
 	}

@@ -16,13 +16,16 @@ import (
 	"github.com/steledb/stele/config"
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/internal/testserver"
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/pg"
 	"github.com/steledb/stele/transactor"
 	"github.com/steledb/stele/tx"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var servers testserver.Shared
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.Main(m)) }
 
 // diskTemp is an empty directory on a local disk, which goes away with t.
 func diskTemp(t *testing.T) string {

@@ -33,7 +33,7 @@ func Copy(ctx context.Context, from, to string, opt log.CopyOptions) error {
 
 // with hands the log that url names to f, and closes it.
 func with(ctx context.Context, url string, f func(log.Log) error) error {
-	l, err := openLog(ctx, url, slog.Default())
+	l, err := openLog(ctx, url, 0, slog.Default())
 	if err != nil {
 		return err
 	}
