@@ -41,6 +41,7 @@ type batch struct {
 	appendErr error
 	verifyErr error
 	done      chan struct{}
+	over      bool // done was closed before the epoch's end gave up what was still under way; of the run loop
 }
 
 func newBatch(before db.DB, max int) *batch {

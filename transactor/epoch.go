@@ -100,7 +100,10 @@ func (e *epoch) serve(todo []*Future) (left []*batch, rest []*Future, cause erro
 	if !stop() {
 		outOfTime() // if it is not yet noted
 	}
-	<-e.chain  // whatever still flies has its object, or never will
+	<-e.chain // whatever still flies has its object, or never will
+	for _, b := range left {
+		b.over = isClosed(b.done)
+	}
 	e.cancel() // what is still in flight decides nothing any more
 	if tail != nil {
 		rest = append(rest, tail.judged...)

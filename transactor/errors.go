@@ -12,9 +12,10 @@ var (
 	// ErrBusy: the queue is full. Nothing was admitted; try again a little later, a *BusyError says when, or use TxOptions.Wait.
 	ErrBusy = errors.New("the transaction queue is full")
 	// ErrClosed: the transactor was closed, or closed itself (the cause is wrapped). The transaction was never sent to the store and
-	// is not in the log.
+	// is not in the log; what was submitted before under its idempotency key may be.
 	ErrClosed = errors.New("the transactor is closed; open the database again")
-	// ErrUnknownOutcome: the transaction was sent to the store, and whether it is in the log could not be learned in time.
+	// ErrUnknownOutcome: the transaction, or what was submitted before under its idempotency key, was sent to the store, and whether it is in the
+	// log could not be learned in time.
 	ErrUnknownOutcome = errors.New("the outcome of the transaction is not known: it may be in the log or not; open the database again and, if the " +
 		"transaction has an idempotency key (TxOptions.Key), submit it again under the same key, or else look for what it asserts")
 	// ErrPredecessorRefused: the transaction that TxOptions.After names did not commit, so this one committed nothing. It wraps the

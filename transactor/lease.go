@@ -159,7 +159,7 @@ func (x *Transactor) soon(ctx context.Context, call func(context.Context) error)
 
 // ownRoot reads the root, which must still name a claim that this transactor has sent: ErrDeposed or ErrDeleted if it does not.
 func (x *Transactor) ownRoot(ctx context.Context, instance log.ID) (*log.Root, error) {
-	root, err := x.witness.Root(ctx, x.log)
+	root, err := x.witness.Root(ctx, apart{x.log})
 	switch {
 	case err != nil:
 		return nil, err
@@ -169,6 +169,14 @@ func (x *Transactor) ownRoot(ctx context.Context, instance log.ID) (*log.Root, e
 		return nil, fmt.Errorf("%w: %s, in epoch %d", ErrDeposed, root.Owner, root.Epoch)
 	}
 	return root, nil
+}
+
+// apart is a log whose root is read as a standby reads it: not behind what others read, which may be long, and the lease would run out meanwhile.
+type apart struct{ log.Log }
+
+func (l apart) Root(ctx context.Context) (*log.Root, error) {
+	root, _, err := l.RootAge(ctx)
+	return root, err
 }
 
 // vacate stops renewing and releases the lease, so that whoever waits for the database need not wait for the lease to run

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -340,5 +341,44 @@ func TestLease_RenewalsWhoseAnswersAreLost(t *testing.T) {
 			t.Errorf("%+v, %v", root, err)
 		}
 		l.SetHook(nil)
+	})
+}
+
+// rootless is a store on which reads that take long keep everybody waiting, but for what the lease needs.
+type rootless struct {
+	*mem.Log
+	busy atomic.Bool
+}
+
+func (l *rootless) Root(ctx context.Context) (*log.Root, error) {
+	if l.busy.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return l.Log.Root(ctx)
+}
+
+// TestLease_ARenewalWhoseAnswerIsLostIsSettledBesideLongReads: else every one after it conflicts, and the lease runs out.
+func TestLease_ARenewalWhoseAnswerIsLostIsSettledBesideLongReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l := &rootless{Log: w.handle()}
+		x := mustOpen(t, l, Options{Owner: "alice", Lease: 3 * time.Second})
+		mustTransact(t, x, people)
+		l.busy.Store(true)
+		var lost atomic.Bool
+		l.SetHook(func(c mem.Call) mem.Fault {
+			if c.Op == mem.OpCompareAndSwap && !lost.Swap(true) {
+				return mem.Fault{Lose: errBroken}
+			}
+			return mem.Fault{}
+		})
+		time.Sleep(time.Minute)
+		var owned *OwnedError
+		if _, err := lawful(t, w.handle(), Options{NoWait: true}); !errors.As(err, &owned) || owned.Owner != "alice" {
+			t.Errorf("a standby, after a minute: %v", err)
+		}
+		l.busy.Store(false)
+		closeIn(t, x, time.Minute)
 	})
 }

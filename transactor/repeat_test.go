@@ -258,3 +258,31 @@ func TestP8_ConcurrentCallers(t *testing.T) {
 		}
 	}
 }
+
+// TestP8_P10_ARepetitionThatClosingCutsOff: what it repeats was committed, or sent; so it is not said to have never been.
+func TestP8_P10_ARepetitionThatClosingCutsOff(t *testing.T) {
+	for _, committed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			x, l := w.open(Options{StoreTimeout: time.Hour, Retries: -1, MaxBatch: 1})
+			mustTransact(t, x, people)
+			if committed {
+				keyed(t, x, "k", order(1))
+			}
+			v := newValve(mem.OpVerify)
+			l.SetHook(v.hook)
+			v.close()
+			for range 2 {
+				f := mustSubmit(t, x, order(1), TxOptions{Key: "k"})
+				defer func() {
+					if _, err := f.Wait(t.Context()); !errors.Is(err, ErrUnknownOutcome) || errors.Is(err, ErrClosed) {
+						t.Errorf("committed %t: %v", committed, err)
+					}
+				}()
+			}
+			synctest.Wait()
+			time.AfterFunc(2*time.Second, v.open)
+			closeIn(t, x, time.Second)
+		})
+	}
+}

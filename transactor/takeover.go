@@ -35,7 +35,7 @@ func (x *Transactor) acquire(ctx context.Context, from func(context.Context) (*l
 		}
 		// The answer may be lost and the CAS have happened: the root says so by its claim. What is not there has not happened yet.
 		var now *log.Root
-		err = x.retry(ctx, func(ctx context.Context) (err error) { now, err = x.witness.Root(ctx, x.log); return err })
+		err = x.retry(ctx, func(ctx context.Context) (err error) { now, err = x.witness.Root(ctx, apart{x.log}); return err })
 		switch {
 		case err != nil:
 			return nil, err
@@ -262,7 +262,7 @@ func (x *Transactor) settle(left []*batch, rest []*Future) (again []*Future, err
 		if lowest && len(b.txs) > 0 {
 			lowest = false
 			lost = b.encodeErr
-			if b.sent && isClosed(b.done) {
+			if b.sent && b.over { // what ended later was given up: that has not failed, and may have landed behind the reading
 				if lost = b.appendErr; lost == nil {
 					return nil, fmt.Errorf("%w: object %s was durable and is not in the log", log.ErrRolledBack, b.obj.Pos())
 				}

@@ -411,3 +411,40 @@ func TestP9_P10_CloseReturnsAlthoughAFunctionDoesNot(t *testing.T) {
 		close(block)
 	})
 }
+
+// What the end of an epoch gives up has not failed, and what lands of it behind the reading is no rollback: it is judged again.
+func TestP7_WhatIsGivenUpIsJudgedAgain(t *testing.T) {
+	for _, lands := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			x, l := w.open(Options{MaxBatch: 1, Depth: 4, Retries: -1, StoreTimeout: time.Hour})
+			mustTransact(t, x, people)
+			epoch, basis := epochOf(t, l), x.DB().BasisT()
+			read := make(chan struct{}) // the chain was, by the next epoch
+			l.SetHook(func(c mem.Call) mem.Fault {
+				switch {
+				case c.Op == mem.OpVerify && c.Check.Epoch == epoch:
+					return mem.Fault{Delay: time.Second, Fail: errBroken}
+				case c.Op == mem.OpAppend && c.Key == log.Key{Epoch: epoch, FirstT: basis + 2} && lands:
+					<-read // whatever its context says
+				case c.Op == mem.OpAppend && c.Key == log.Key{Epoch: epoch, FirstT: basis + 2}:
+					return mem.Fault{Delay: time.Minute}
+				case c.Op == mem.OpAppend && c.Key == log.StartKey(epoch+1) && lands:
+					close(read)
+					time.Sleep(time.Second)
+				}
+				return mem.Fault{}
+			})
+			a, b := mustSubmit(t, x, person("a", 1)), mustSubmit(t, x, person("b", 1))
+			for _, f := range []*Future{a, b} {
+				if _, err := f.Wait(t.Context()); err != nil {
+					t.Errorf("lands %t: %v", lands, err)
+				}
+			}
+			if d := x.DB(); number(t, d, "a") != 1 || number(t, d, "b") != 1 || d.BasisT() != basis+2 {
+				t.Errorf("lands %t: a %d, b %d, t %d behind %d", lands, number(t, d, "a"), number(t, d, "b"), d.BasisT(), basis)
+			}
+			closeIn(t, x, time.Hour)
+		})
+	}
+}

@@ -246,14 +246,14 @@ func (x *Transactor) release(cause error) error {
 	return errors.Join(x.unlock(), x.log.Close())
 }
 
-// abandon answers a transaction that the transactor ends without.
+// abandon answers a transaction that the transactor ends without. That a repetition is not in the log nobody can say: what it repeats was committed, or sent.
 func (x *Transactor) abandon(f *Future, sent bool, cause error) {
 	if f.answered() {
 		return
 	}
 	x.queue.answered(f.share)
 	switch p := f.after; {
-	case sent, p != nil && p.answered() && errors.Is(p.err, ErrUnknownOutcome):
+	case sent, f.judged == repeated, p != nil && p.answered() && errors.Is(p.err, ErrUnknownOutcome):
 		f.answer(nil, because(ErrUnknownOutcome, cause))
 	default:
 		f.answer(nil, because(ErrClosed, cause))
