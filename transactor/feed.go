@@ -2,6 +2,7 @@ package transactor
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/internal/mutant"
+	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/tx"
 )
 
@@ -195,6 +197,9 @@ func (f *feed) subscribe(ctx context.Context, src source, from uint64, ended cha
 					return
 				case failed != nil && isClosed(ended):
 					yield(nil, because(ErrClosed, why()))
+					return
+				case errors.Is(failed, log.ErrClosed): // by who is about to say why
+					yield(nil, because(ErrClosed, failed))
 					return
 				case failed != nil && mustEnd(failed):
 					yield(nil, failed)

@@ -374,3 +374,37 @@ func TestSubscribe_AThousandSubscribers(t *testing.T) {
 		}
 	}
 }
+
+// closing is a store whose Close has ended everything before it returns.
+type closing struct {
+	log.Log
+	closed, returns chan struct{}
+}
+
+func (l closing) Close() error {
+	err := l.Log.Close()
+	close(l.closed)
+	<-l.returns
+	return err
+}
+
+// A subscriber that reads the log while the store is being closed learns of the end as everybody does.
+func TestSubscribe_ReadsWhileTheStoreIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l := closing{w.server.Open("main", mem.Options{}), make(chan struct{}), make(chan struct{})}
+		x := w.openOn(l, Options{})
+		mustTransact(t, x, people)
+		go closeIn(t, x, time.Minute)
+		<-l.closed
+		var last error
+		for _, err := range x.Subscribe(t.Context(), 1) {
+			last = err
+		}
+		if !errors.Is(last, ErrClosed) {
+			t.Errorf("ended with %v", last)
+		}
+		close(l.returns)
+		<-x.Ended()
+	})
+}

@@ -40,6 +40,7 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 		ended:   make(chan struct{}),
 
 		repeating: make(chan struct{}, repeats),
+		reported:  make(chan struct{}, 1),
 	}
 	x.account.budget, x.account.window, x.account.marks = int64(opt.MemoryBudget), &x.feed.bytes, &x.marks.bytes
 	x.queue = newQueue(opt.QueueTransactions, opt.QueueBytes, &x.account)

@@ -33,6 +33,7 @@ func (x *Transactor) repeat(f *Future) {
 			f.answer(nil, &RepeatError{T: p.Original, Err: err})
 			return
 		}
+		signal(x.reported)
 		f.answer(p.Repeat(x.DB(), delta), nil) // not the value from before, which would be kept while others are read
 	}()
 }

@@ -286,3 +286,37 @@ func TestP8_P10_ARepetitionThatClosingCutsOff(t *testing.T) {
 		})
 	}
 }
+
+// TestP8_P10_CloseDrainsRepetitions: as long as the log is being read, however long that takes altogether.
+func TestP8_P10_CloseDrainsRepetitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l := w.handle()
+		x := mustOpen(t, l, Options{StoreTimeout: 10 * time.Second})
+		mustTransact(t, x, people)
+		first := keyed(t, x, "k", order(1))
+		l.SetHook(func(c mem.Call) mem.Fault {
+			if c.Op == mem.OpRead {
+				return mem.Fault{Delay: time.Second}
+			}
+			return mem.Fault{}
+		})
+		var futures []*Future
+		for range 200 {
+			futures = append(futures, mustSubmit(t, x, order(1), TxOptions{Key: "k"}))
+		}
+		if err := closeIn(t, x, time.Hour); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		for _, f := range futures {
+			r, err := f.Wait(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameReport(t, r, first)
+		}
+		if root, err := w.handle().Root(t.Context()); err != nil || root.Lease != 0 {
+			t.Errorf("the lease was not released: %+v, %v", root, err)
+		}
+	})
+}

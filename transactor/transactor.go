@@ -44,6 +44,7 @@ type Transactor struct {
 	work   sync.WaitGroup // flights and repeats
 
 	repeating chan struct{} // a token for each report of an original that is being read
+	reported  chan struct{} // a token: one was read since somebody looked
 
 	ended  chan struct{} // everybody is answered and the store is closed
 	endErr error         // why, if not by Close
@@ -227,11 +228,17 @@ func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
 	go func() { closed <- x.release(cause) }()
 	patience := time.NewTimer(x.opt.StoreTimeout)
 	defer patience.Stop()
-	select {
-	case err := <-closed:
-		x.endErr = errors.Join(cause, err)
-	case <-patience.C: // the store goes on by itself, if it ever does
-		x.endErr = errors.Join(cause, fmt.Errorf("closing the store: %w", errStoreTimeout))
+	for waiting := true; waiting; {
+		select {
+		case <-x.reported: // there may be many more reports to read
+			patience.Reset(x.opt.StoreTimeout)
+			continue
+		case err := <-closed:
+			x.endErr = errors.Join(cause, err)
+		case <-patience.C: // the store goes on by itself, if it ever does
+			x.endErr = errors.Join(cause, fmt.Errorf("closing the store: %w", errStoreTimeout))
+		}
+		waiting = false
 	}
 	x.cancel(because(ErrClosed, cause))
 	close(x.ended)
