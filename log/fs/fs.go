@@ -27,7 +27,7 @@ type Options struct {
 	// RollSize is the size in bytes from which on an epoch file is not written further; 0 is 64 MiB.
 	RollSize int64
 	// Prealloc is the first step in bytes in which room is allocated for an epoch file; steps grow with the file, to a quarter of
-	// what it holds, up to 4 MiB. 0 is 256 KiB.
+	// what it holds, up to 1 MiB. 0 is 256 KiB.
 	Prealloc int64
 	// Logger gets warnings; nil is none.
 	Logger *slog.Logger
@@ -38,7 +38,7 @@ type Options struct {
 const (
 	defaultRollSize = 64 << 20
 	defaultPrealloc = 256 << 10
-	maxPrealloc     = 4 << 20
+	maxPrealloc     = 1 << 20
 
 	readOnly  = os.O_RDONLY
 	readWrite = os.O_RDWR
