@@ -32,7 +32,7 @@
 //     installed after its own and every predecessor's have succeeded.
 //   - P4: batches are capped by count and bytes, go on filling while no flush is free or others are ready to submit, for about as long as a
 //     flush takes, and are never held back in an idle transactor.
-//   - P5: the queue is bounded; beyond it, ErrBusy, or waiting in line (queue.go).
+//   - P5: the queue is bounded; beyond it, ErrBusy, or waiting in line (queue.go). So is memory: beyond the budget, ErrMemoryBudget (memory.go).
 //   - P6: a caller's context ends that caller's wait and nothing else.
 //   - P7: an epoch that fails is followed by the next one, taken from oneself, whose fenced start decides what had landed (takeover.go).
 //   - P8: a request under an idempotency key is committed once, and every answer is the first one's report (repeat.go).
