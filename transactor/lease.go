@@ -1,6 +1,7 @@
 package transactor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,17 +21,19 @@ type tenure struct {
 	mu     sync.Mutex
 	claims map[log.ID]bool // every claim that was ever sent
 	root   *log.Root       // the newest that is known to name one of them; nil: none yet
+	tried  *log.Root       // that with the newest of them, which may have become the root
 	stop   func()          // ends the renewing and waits for it; nil: nothing renews
 }
 
-// sends notes a claim before it is sent: it is one's own from then on, however late it lands.
-func (t *tenure) sends(claim log.ID) {
+// sends notes the claim of a root before that is sent: it is one's own from then on, however late it lands.
+func (t *tenure) sends(root *log.Root) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.claims == nil {
 		t.claims = make(map[log.ID]bool)
 	}
-	t.claims[claim] = true
+	t.claims[root.Claim] = true
+	t.tried = root
 }
 
 func (t *tenure) sent(claim log.ID) bool {
@@ -53,10 +56,10 @@ func (t *tenure) saw(root *log.Root) {
 	}
 }
 
-// quit ends the renewing and returns the newest root, or nil.
+// quit ends the renewing and returns the newest root, or one that may have become it, or nil: no claim was sent.
 func (t *tenure) quit() *log.Root {
 	t.mu.Lock()
-	stop, root := t.stop, t.root
+	stop, root := t.stop, cmp.Or(t.root, t.tried)
 	t.mu.Unlock()
 	if stop != nil {
 		stop()

@@ -382,3 +382,27 @@ func TestLease_ARenewalWhoseAnswerIsLostIsSettledBesideLongReads(t *testing.T) {
 		closeIn(t, x, time.Minute)
 	})
 }
+
+// TestOpen_ThatIsCancelledWhileItAcquiresReleasesTheLease: its swap may have landed, although nobody was told.
+func TestOpen_ThatIsCancelledWhileItAcquiresReleasesTheLease(t *testing.T) {
+	inBothClocks(t, func(t *testing.T, w *world, handle func(*mem.Log) log.Log) {
+		mustTransact(t, mustOpen(t, handle(w.handle()), Options{Lease: 100 * time.Millisecond}), people)
+		l := w.handle()
+		ctx, cancel := context.WithCancel(t.Context())
+		l.SetHook(func(c mem.Call) mem.Fault {
+			if c.Op == mem.OpCompareAndSwap && c.Root.Lease > 0 {
+				cancel()
+				return mem.Fault{Lose: errBroken}
+			}
+			return mem.Fault{}
+		})
+		if _, err := Open(ctx, handle(l), Options{Lease: time.Hour, TakeOver: true, Logger: slog.New(slog.DiscardHandler)}); err == nil {
+			t.Fatal("it was cancelled")
+		}
+		begin := time.Now()
+		mustOpen(t, handle(w.handle()), Options{})
+		if waited := time.Since(begin); waited > time.Minute {
+			t.Errorf("the next one waited %v", waited)
+		}
+	})
+}

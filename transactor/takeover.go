@@ -27,7 +27,7 @@ func (x *Transactor) acquire(ctx context.Context, from func(context.Context) (*l
 		if mutant.Is("same-claim") && root.Epoch > 0 {
 			next.Claim = root.Claim
 		}
-		x.tenure.sends(next.Claim)
+		x.tenure.sends(next)
 		swapErr := x.retry(ctx, func(ctx context.Context) error { return x.log.CompareAndSwap(ctx, root, next) })
 		if swapErr == nil {
 			x.hold(next)
