@@ -43,6 +43,7 @@ func TestNoSecrets(t *testing.T) {
 		{"password=" + secret + " port=x", "invalid port"},
 		{"postgres://u:" + secret + "@h:port/x", "invalid port"},
 		{"postgres://u:" + secret + "/@h/x", "bad PostgreSQL URL"},
+		{"postgres://u:12/" + secret + "@" + nobody + "/x", "bad PostgreSQL URL"},
 		{"postgres://u:" + secret + "%zz@h/x", "bad PostgreSQL URL"},
 		{"postgres://u:a@" + secret + "@h/x?connect_timeout=" + secret, "bad PostgreSQL URL"},
 		{"postgres://u@h/x?password=" + secret + "&sslmode=" + secret, "failed to configure TLS"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -181,4 +182,51 @@ func TestSilence(t *testing.T) {
 	}
 	line.Set(netfault.Faults{})
 	o.must(o.appendVerify(obj))
+}
+
+// TestWhoLostARaceLearnsOfIt: also where the database's transactions begin with a snapshot that they keep.
+func TestWhoLostARaceLearnsOfIt(t *testing.T) {
+	server := servers.Postgres(t)
+	s := connect(t, server)
+	s.rows("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET default_transaction_isolation = ''repeatable read''', current_database()); END $$")
+	if got := connect(t, server).get("SHOW default_transaction_isolation"); got != "repeatable read" {
+		t.Fatal(got)
+	}
+	const racers = 16
+	var logs [racers]*Log
+	for i := range logs {
+		logs[i] = open(t, Options{URL: server, Depth: 1})
+	}
+	var root *log.Root
+	for range 5 {
+		var won, lost atomic.Int64
+		var wait sync.WaitGroup
+		begin := make(chan struct{})
+		for _, l := range logs {
+			next := log.NewRoot()
+			if root != nil {
+				next = root.Acquire(log.NewID(), "a")
+			}
+			wait.Go(func() {
+				<-begin
+				switch err := l.CompareAndSwap(t.Context(), root, next); {
+				case err == nil:
+					won.Add(1)
+				case errors.Is(err, log.ErrConflict):
+					lost.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		close(begin)
+		wait.Wait()
+		if won.Load() != 1 || lost.Load() != racers-1 {
+			t.Fatalf("%d won, %d lost", won.Load(), lost.Load())
+		}
+		var err error
+		if root, err = logs[0].Root(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

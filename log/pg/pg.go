@@ -102,6 +102,8 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		config.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 		config.RuntimeParams["enable_seqscan"] = "off"
 		config.RuntimeParams["jit"] = "off"
+		// Whoever waited for another's write is to see it, and not to fail for having begun before: else who lost a race would not learn of it.
+		config.RuntimeParams["default_transaction_isolation"] = "read committed"
 	}
 	l := &Log{opts: o, name: []byte(o.Name), config: config}
 	l.recent.keep = 4 * o.Depth
@@ -144,6 +146,10 @@ func parse(url string) (*pgconn.Config, error) {
 			}
 		}
 		return nil, fmt.Errorf("%w: it cannot be read", ErrURL)
+	}
+	if strings.Contains(c.Database, "@") {
+		// What was taken for the database is, more likely, the rest of a password, and would be shown.
+		return nil, fmt.Errorf("%w: the database's name has an @ in it; a slash in a user's name or a password is written %%2F", ErrURL)
 	}
 	own := c.ValidateConnect // target_session_attrs
 	c.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
