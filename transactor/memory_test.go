@@ -101,7 +101,7 @@ func TestP5_AccountedIsMeasured(t *testing.T) {
 	for _, s := range shapes {
 		for _, n := range []int{100_000, 1_000_000} {
 			t.Run(fmt.Sprintf("%s %d", s.name, n), func(t *testing.T) {
-				if n > 100_000 && testing.Short() {
+				if n > 100_000 && (testing.Short() || underRace) {
 					t.Skip("a million datoms take seconds")
 				}
 				before := liveHeap()
