@@ -111,7 +111,7 @@ func TestStatementsThatComeAndGo(t *testing.T) {
 		}
 		_, err = c.pg.Exec(t.Context(), sql).ReadAll()
 		o.must(err)
-		o.l.flushes.give(c, true)
+		o.l.flushes.give(c, true, true)
 		obj := o.batch()
 		a, _ := o.appendVerify(obj)
 		wants(t, a, log.NotWritten, state)

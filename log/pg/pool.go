@@ -36,7 +36,8 @@ func (p *pool) do(ctx context.Context, reqs ...*request) (sent bool, err error) 
 	for _, r := range reqs {
 		keep = keep && !stale(r.err)
 	}
-	p.give(c, keep)
+	// A caller that gives up says nothing of the server.
+	p.give(c, keep, ctx.Err() != context.Canceled)
 	return sent, err
 }
 
@@ -80,14 +81,14 @@ func (p *pool) take(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// give takes a connection back. If it is of no more use, then those that lie idle were probably lost with it, and are not kept
-// either: else each would cost a call.
-func (p *pool) give(c *conn, keep bool) {
+// give takes a connection back. If it is of no more use, and that is the server's or the network's doing, then those that lie idle were
+// probably lost with it, and are not kept either: else each would cost a call.
+func (p *pool) give(c *conn, keep, theirs bool) {
 	p.mu.Lock()
 	delete(p.used, c)
 	var drop []*conn
 	switch {
-	case p.closed:
+	case p.closed, !keep && !theirs:
 		drop = []*conn{c}
 	case keep:
 		p.idle = append(p.idle, c)

@@ -140,7 +140,7 @@ func explain(t *testing.T, l *Log, setting string, st *statement) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.others.give(c, true)
+	defer l.others.give(c, true, true)
 	exec := func(sql string) (lines []string) {
 		t.Helper()
 		res, err := c.pg.Exec(context.WithoutCancel(t.Context()), sql).ReadAll()

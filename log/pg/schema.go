@@ -137,7 +137,7 @@ func (l *Log) makeTables(ctx context.Context, s *serverSettings) (err error) {
 		return err
 	}
 	keep := false
-	defer func() { l.lease.give(c, keep) }()
+	defer func() { l.lease.give(c, keep, true) }()
 	results, err := c.pg.Exec(ctx, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "+
 		"SET LOCAL synchronous_commit = on; SET LOCAL client_min_messages = warning; "+
 		"SELECT pg_advisory_xact_lock("+schemaLock+"); "+

@@ -274,3 +274,40 @@ func TestOneLossCostsOneCall(t *testing.T) {
 	}
 	o.must(o.appendVerify(obj))
 }
+
+// TestOneCallerThatGivesUpCostsOneConnection: its own.
+func TestOneCallerThatGivesUpCostsOneConnection(t *testing.T) {
+	u := servers.Postgres(t)
+	o := own(t, open(t, Options{URL: u, Depth: 3}))
+	s, locker := connect(t, u), connect(t, u)
+	waiting := func(n int) {
+		until(t, "they hang", func() bool {
+			return s.get("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") == fmt.Sprint(n)
+		})
+	}
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, callers := range []int{3, 1} {
+		locker.rows("BEGIN; LOCK TABLE stele.root IN ACCESS EXCLUSIVE MODE")
+		for range callers {
+			wg.Go(func() {
+				if err := o.l.Verify(ctx, o.check()); callers == 3 && err != nil || callers == 1 && !errors.Is(err, context.Canceled) {
+					t.Errorf("%d callers: %v", callers, err)
+				}
+			})
+		}
+		waiting(callers)
+		if callers == 1 {
+			cancel()
+			wg.Wait()
+		}
+		locker.rows("ROLLBACK")
+		wg.Wait()
+	}
+	o.l.flushes.mu.Lock()
+	defer o.l.flushes.mu.Unlock()
+	if n := len(o.l.flushes.idle); n != 2 {
+		t.Errorf("%d connections are left of 3", n)
+	}
+}
