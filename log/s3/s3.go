@@ -39,7 +39,7 @@ type Options struct {
 	Endpoint string
 	Region   string // "" is what the environment says; with an endpoint and nothing there, us-east-1
 	Client   string // AWS or MinIO; "" is the one that measured better
-	Depth    int    // appends in flight, up to 256; 0 is 8
+	Depth    int    // appends in flight, up to 256; 0 is 4
 	Logger   *slog.Logger
 }
 
