@@ -406,3 +406,28 @@ func TestOpen_ThatIsCancelledWhileItAcquiresReleasesTheLease(t *testing.T) {
 		}
 	})
 }
+
+// TestP10_WhatHasEndedRenewsNoLease: also where the store does not even return when a call's context ends.
+func TestP10_WhatHasEndedRenewsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		v := newValve(mem.OpAppend)
+		l := w.handle()
+		x := mustOpen(t, l, Options{Lease: 3 * time.Second, StoreTimeout: time.Second})
+		mustTransact(t, x, people)
+		l.SetHook(v.hook)
+		v.close()
+		mustSubmit(t, x, person("a", 1))
+		synctest.Wait()
+		closeIn(t, x, time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		y, err := Open(ctx, w.handle(), Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Errorf("a minute after the owner has ended: %v", err)
+		} else {
+			closeIn(t, y, time.Minute)
+		}
+		v.open()
+	})
+}

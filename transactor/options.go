@@ -46,7 +46,8 @@ type Options struct {
 
 	// MustExist refuses to create a missing database (ErrNoDatabase).
 	MustExist bool
-	// NoWait fails with ErrOwned at once where another owner holds the database, instead of waiting until Open's context ends.
+	// NoWait fails with ErrOwned at once where another owner holds the database, instead of waiting until Open's context ends. Where the store has no
+	// clock (S3), only waiting tells that a lease has run out, so that NoWait fails as long as the last owner has not released it.
 	NoWait bool
 	// TakeOver deposes whoever owns the database, without waiting for its lease. What it has acknowledged is kept, and it learns that it was deposed
 	// at its next commit. Where the store has a lock (fs), the lock decides, and TakeOver is as NoWait.

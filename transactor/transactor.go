@@ -236,6 +236,7 @@ func (x *Transactor) end(left []*batch, rest []*Future, cause error) {
 		case err := <-closed:
 			x.endErr = errors.Join(cause, err)
 		case <-patience.C: // the store goes on by itself, if it ever does
+			go x.tenure.quit() // the lease must not
 			x.endErr = errors.Join(cause, fmt.Errorf("closing the store: %w", errStoreTimeout))
 		}
 		waiting = false
