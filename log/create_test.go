@@ -204,7 +204,7 @@ func TestDelete_HeedsALease(t *testing.T) {
 		// Where the store has no clock, only a release is known.
 		w = newWorld(t)
 		w.open()
-		held = w.lease(time.Minute)
+		w.lease(time.Minute)
 		time.Sleep(time.Hour)
 		wantError(t, log.Delete(w.ctx, ageless{w.l}, log.DeleteOptions{}), log.ErrOwned, "delete what may be owned")
 		w.lease(0)

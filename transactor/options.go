@@ -130,7 +130,7 @@ func (o Options) Validate() error {
 	positive("MaxOutage", o.MaxOutage)
 	positive("FunctionTimeout", o.FunctionTimeout)
 	if o.Lease != 0 && o.Lease < shortestLease {
-		errs = append(errs, fmt.Errorf("Lease is %v; it must be at least %v, or 0 for the default", o.Lease, shortestLease))
+		errs = append(errs, fmt.Errorf("%s is %v; it must be at least %v, or 0 for the default", "Lease", o.Lease, shortestLease))
 	}
 	for _, s := range []struct{ name, text string }{{"Owner", o.Owner}, {"Endpoint", o.Endpoint}} {
 		if len(s.text) > log.MaxRootText {

@@ -635,7 +635,7 @@ func (l goesOn) Read(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[
 type waits struct{ base }
 
 func (l waits) Read(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[*log.Object, error] {
-	return blocks{l.base}.Read(ctx, inst, after)
+	return blocks(l).Read(ctx, inst, after)
 }
 
 func (l waits) RootAge(ctx context.Context) (*log.Root, time.Duration, error) {
