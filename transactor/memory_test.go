@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,11 +35,16 @@ type shape struct {
 	name      string
 	valueType datom.Keyword
 	value     func(i, k int) any
+	ids       int // how many things there are, changed again and again; 0: each is new
 }
 
 var shapes = []shape{
-	{"long-only", "db.type/long", func(i, k int) any { return int64(i*k) * 7919 }},
-	{"text-heavy", "db.type/string", func(i, k int) any { return fmt.Sprint(i, k, strings.Repeat(" inscribed once, never edited", 6)) }},
+	{"long-only", "db.type/long", func(i, k int) any { return int64(i*k) * 7919 }, 0},
+	{"text-heavy", "db.type/string", someText, 0},
+}
+
+func someText(i, k int) any {
+	return fmt.Sprint(i, k, strings.Repeat(" inscribed once, never edited", 6))
 }
 
 // two are the i-th two of a shape's things: with the transaction's instant, 21 datoms.
@@ -46,6 +52,9 @@ func (s shape) two(i int) tx.Data {
 	var data tx.Data
 	for j := range 2 {
 		m := tx.Map{"x/id": int64(2*i + j)}
+		if s.ids > 0 {
+			m["x/id"] = int64((2*i + j) % s.ids)
+		}
 		for k := range 9 {
 			m[datom.Keyword(fmt.Sprint("x/a", k))] = s.value(2*i+j, k)
 		}
@@ -477,4 +486,52 @@ func TestP5_SubscribersHoldNoOldIndexes(t *testing.T) {
 	if x.Stats().Memory.Subscribers < 100*300 {
 		t.Errorf("%+v", x.Stats().Memory)
 	}
+}
+
+// TestP5_P7_WhatWasAdmittedIsCommitted: with the budget used up by what waits, the store fails. Recovery and what was admitted run on the reserve.
+func TestP5_P7_WhatWasAdmittedIsCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		v := newValve(mem.OpAppend)
+		x := w.openOn(w.server.Open("main", mem.Options{Hook: v.hook}), Options{MemoryBudget: 12 * megabyte, Depth: 2, Retries: -1, StoreTimeout: time.Hour})
+		mustTransact(t, x, people)
+		v.close()
+		var futures []*Future
+		for {
+			f, err := x.Submit(t.Context(), document(len(futures)))
+			if err != nil {
+				break
+			}
+			futures = append(futures, f)
+		}
+		synctest.Wait()
+		var failedOnce atomic.Bool
+		v.inject(func(c mem.Call) (f mem.Fault) {
+			if c.Op == mem.OpAppend && failedOnce.CompareAndSwap(false, true) {
+				f.Fail = errBroken
+			}
+			return f
+		})
+		v.open()
+		failed := 0
+		for _, f := range futures {
+			_, err := f.Wait(t.Context())
+			var lost *CommitError
+			switch {
+			case errors.As(err, &lost):
+				failed++
+			case err != nil:
+				t.Fatal(err)
+			}
+		}
+		s := x.Stats()
+		if s.Takeovers != 1 || failed > 256 || s.Transactions < uint64(len(futures)-failed) {
+			t.Errorf("%d takeovers, %d of %d failed, %d committed", s.Takeovers, failed, len(futures), s.Transactions)
+		}
+		if m := s.Memory; m.Queue != 0 || m.Batches != 0 || m.Accounted() > m.Budget {
+			t.Errorf("%+v", m)
+		}
+		mustTransact(t, x, document(0))
+		closeIn(t, x, time.Hour)
+	})
 }

@@ -139,13 +139,17 @@ func (q *queue) passing(err error) bool {
 	return err != nil
 }
 
-// grow takes more of the budget for a transaction that was admitted, since it becomes more than was thought, or says why that is too much.
+// grow takes more of the budget for a transaction that was admitted, since it becomes more than was thought. If that is more than old values that it
+// retracts would make of it, and there is no room for it, grow says so.
 func (q *queue) grow(f *Future, growth int64) error {
+	const little = 4 << 10
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	more := share{growth: growth - f.growth}
-	if err := q.account.room(q.taken, more); err != nil {
-		return err
+	if growth > 2*f.growth+little {
+		if err := q.account.room(q.taken, more); err != nil {
+			return err
+		}
 	}
 	q.taken = q.taken.plus(more)
 	f.share = f.share.plus(more)
