@@ -431,3 +431,23 @@ func TestP10_WhatHasEndedRenewsNoLease(t *testing.T) {
 		v.open()
 	})
 }
+
+// TestOpen_ThatIsDeposedWhileItCreatesWaitsAgain: as one does that is deposed while it reads the log.
+func TestOpen_ThatIsDeposedWhileItCreatesWaitsAgain(t *testing.T) {
+	inBothClocks(t, func(t *testing.T, w *world, handle func(*mem.Log) log.Log) {
+		l := w.handle()
+		var once sync.Once
+		l.SetHook(func(c mem.Call) mem.Fault {
+			if c.Op == mem.OpAppend && c.Object.Kind == log.KindBatch {
+				once.Do(func() {
+					y := mustOpen(t, handle(w.handle()), Options{TakeOver: true})
+					mustTransact(t, y, people)
+					closeIn(t, y, time.Minute)
+				})
+			}
+			return mem.Fault{}
+		})
+		x := mustOpen(t, handle(l), Options{})
+		mustTransact(t, x, person("a", 1))
+	})
+}

@@ -73,6 +73,7 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 	}
 	var root *log.Root
 	var head log.Head
+	var value db.DB
 	var r *replay
 	for try := 0; ; try++ {
 		root, err = x.acquire(ctx, x.vacancy)
@@ -86,6 +87,13 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 			return r.object(o)
 		})
 		if err == nil {
+			if value = r.stage.Snapshot(); value.BasisT() == 0 {
+				if head, value, err = x.bootstrap(ctx, root, head, r.stage); err != nil {
+					err = fmt.Errorf("creating the database: %w", err)
+				}
+			}
+		}
+		if err == nil {
 			break
 		}
 		r.stage.Wait()
@@ -96,13 +104,7 @@ func open(ctx context.Context, l log.Log, opt Options) (_ *Transactor, _ *epoch,
 			return nil, nil, err
 		}
 	}
-	value := r.stage.Snapshot()
 	r.stage.Trim()
-	if value.BasisT() == 0 {
-		if head, value, err = x.bootstrap(ctx, root, head, r.stage); err != nil {
-			return nil, nil, fmt.Errorf("creating the database: %w", err)
-		}
-	}
 	x.value.Store(&value)
 	x.fenced.Store(value.BasisT())
 	x.feed.begin(value.BasisT())
