@@ -421,7 +421,10 @@ func (w *writer) finish() error {
 		err = w.h.Sync()
 	}
 	w.in.mu.Lock()
-	w.file.live, w.file.closed, w.file.loaded, w.file.byKey = false, true, false, nil
+	w.file.live = false
+	if err == nil { // else nothing says that the file has ended
+		w.file.closed, w.file.loaded, w.file.byKey = true, false, nil
+	}
 	w.in.mu.Unlock()
 	path := w.file.path
 	w.drop()
