@@ -162,6 +162,11 @@ func walk(ctx context.Context, l Log, root *Root, base Head, anchor *Object) (pa
 		}
 		p.claims[start.Claim] = true
 		prev := start.Prev
+		if mutant.Is("any-start") {
+			if k, _, _ := newestStart(ctx, l, root.Instance, base.Key, start.Epoch); k.Epoch > prev.Key.Epoch {
+				prev = Pos{Key: k}
+			}
+		}
 		switch {
 		case prev == base.Pos:
 			if base.Pos != (Pos{}) {

@@ -282,7 +282,11 @@ func (e *epoch) verdict(f *Future) (*tx.Prepared, error) {
 		}
 	}
 	e.env.Now = e.x.opt.Clock().UnixMilli()
-	return e.prep.Prepare(e.stage, f.req, &e.env)
+	p, err := e.prep.Prepare(e.stage, f.req, &e.env)
+	if mutant.Is("key-unstaged") && err == nil && p.Original > e.x.DB().BasisT() {
+		return nil, &tx.Error{Kind: tx.UniqueConflict, Msg: "what the key's attribute says once a lookup has missed it"}
+	}
+	return p, err
 }
 
 // behind is the refusal of a transaction whose predecessor ended with err.

@@ -2,7 +2,10 @@ package transactor
 
 import (
 	"context"
+	"slices"
 	"sync"
+
+	"github.com/steledb/stele/internal/mutant"
 )
 
 // flights are the batches that were closed and are not answered, in t order. At most depth of them flush at once, with at most so
@@ -64,7 +67,7 @@ func (f *flights) ended(b *batch, deliver func(*batch)) {
 		return
 	}
 	f.installing = true
-	for !f.over && len(f.line) > 0 && f.line[0].fenced() {
+	for !f.over && len(f.line) > 0 && (f.line[0].fenced() || mutant.Is("verify-later") && f.line[0].verifiedLater(f.line[1:])) {
 		due := f.line[0]
 		f.line[0] = nil
 		f.line = f.line[1:]
@@ -76,6 +79,11 @@ func (f *flights) ended(b *batch, deliver func(*batch)) {
 	}
 	f.installing = false
 	signal(f.moved)
+}
+
+// verifiedLater is what a mutation takes for fenced: durable, and a later batch has had its own Verify.
+func (b *batch) verifiedLater(later []*batch) bool {
+	return isClosed(b.done) && b.appendErr == nil && slices.ContainsFunc(later, (*batch).fenced)
 }
 
 // drain waits until everything is installed, or what comes next has failed, or ctx ends, and returns what was not installed, in order. From then

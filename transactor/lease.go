@@ -138,6 +138,12 @@ func (x *Transactor) renewOnce(ctx context.Context) error {
 		if mutant.Is("lost-renewal") {
 			return fmt.Errorf("%w: %w", ErrDeposed, err)
 		}
+		if mutant.Is("renew-blindly") {
+			if now, err := x.log.Root(ctx); err == nil {
+				next.Version = now.Version + 1
+				return x.log.CompareAndSwap(ctx, now, next)
+			}
+		}
 		var now *log.Root
 		readErr := x.soon(ctx, func(ctx context.Context) (err error) { now, err = x.ownRoot(ctx, root.Instance); return err })
 		switch {
@@ -193,6 +199,9 @@ func (x *Transactor) vacate(ctx context.Context, cause error) {
 	defer cancel()
 	err := x.retry(ctx, func(ctx context.Context) error {
 		root, err := x.ownRoot(ctx, held.Instance)
+		if mutant.Is("release-any") {
+			root, err = x.log.Root(ctx)
+		}
 		if err != nil || root.Lease == 0 {
 			return err
 		}

@@ -29,7 +29,7 @@ func (x *Transactor) acquire(ctx context.Context, from func(context.Context) (*l
 		}
 		x.tenure.sends(next)
 		swapErr := x.retry(ctx, func(ctx context.Context) error { return x.log.CompareAndSwap(ctx, root, next) })
-		if swapErr == nil {
+		if swapErr == nil || mutant.Is("trust-conflict") && errors.Is(swapErr, log.ErrConflict) {
 			x.hold(next)
 			return next, nil
 		}
@@ -166,6 +166,7 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 	x.stats.takeovers.Add(1)
 	err := cause
 	var outage time.Time // since when the store has been out of reach
+	var begun *log.Root  // the epoch that was tried last
 	for try := 0; ; try++ {
 		switch {
 		case x.ctx.Err() != nil:
@@ -183,6 +184,8 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		var root *log.Root
 		if full {
 			_, err = own(x.ctx)
+		} else if begun != nil && mutant.Is("two-starts") {
+			root, err = begun, nil
 		} else {
 			root, err = x.acquire(x.ctx, own)
 		}
@@ -202,7 +205,7 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		case err != nil:
 			continue
 		}
-		outage = time.Time{}
+		outage, begun = time.Time{}, root
 		x.barren++
 		landed := make(map[log.Hash]bool)
 		var head log.Head
@@ -300,7 +303,12 @@ func (x *Transactor) deposed(e *epoch, left []*batch, rest []*Future, cause erro
 	r := log.NewReader(x.log, log.ReaderOptions{From: x.installed, Instance: e.root.Instance, Witness: x.witness, Buffer: 64 << 10})
 	for try := 0; ; try++ {
 		st, err := r.Sync(ctx, func(o *log.Object) error {
-			if o.Epoch > e.root.Epoch {
+			for _, b := range left {
+				if mutant.Is("resolve-by-t") && b.obj != nil && o.Kind == log.KindBatch && b.obj.FirstT == o.FirstT {
+					landed[b.obj.Hash()] = true
+				}
+			}
+			if o.Epoch > e.root.Epoch && !mutant.Is("resolve-by-t") {
 				return errEnough // what landed of this owner's objects lies before the next one's start
 			}
 			landed[o.Hash()] = o.Kind == log.KindBatch

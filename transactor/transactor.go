@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/steledb/stele/db"
+	"github.com/steledb/stele/internal/mutant"
 	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/tx"
 )
@@ -143,6 +144,9 @@ func (x *Transactor) Sync(ctx context.Context) (db.DB, error) {
 	for {
 		t := x.term.Load()
 		err := x.retry(ctx, x.verify(x.covering(t.check)))
+		if mutant.Is("sync-unfenced") {
+			err = nil
+		}
 		switch {
 		case err == nil:
 			return x.DB(), nil

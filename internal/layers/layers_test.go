@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 
 	"log":            {"datom", "internal/mutant"},
 	"log/mem":        {"log", "datom"},
-	"log/fs":         {"log", "datom"},
+	"log/fs":         {"log", "datom", "internal/mutant"},
 	"log/s3":         {"log"},
 	"log/fs/crashfs": {"log/fs"},
 	"log/pg":         {"log"},

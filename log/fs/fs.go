@@ -119,6 +119,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		log:       o.Logger,
 		instances: map[log.ID]*instance{},
 		writers:   map[log.ID]*writer{},
+		mut:       mutated(),
 	}
 	l.life, l.end = context.WithCancel(context.Background())
 	durable, name, err := durableOn(l.fsys, l.dir)
