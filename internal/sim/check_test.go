@@ -218,7 +218,11 @@ func (w *world) checkOp(o *op, l *truth) {
 		if !o.bad && !o.cas {
 			w.fail("%s was answered %v", o, err)
 		}
-	case errors.As(err, &failed), errors.Is(err, transactor.ErrClosed), errors.Is(err, context.DeadlineExceeded) && !o.admitted:
+	case errors.As(err, &failed):
+		if o.bad || failed.Err == nil {
+			w.fail("%s was answered %v (P7)", o, err)
+		}
+	case errors.Is(err, transactor.ErrClosed), errors.Is(err, context.DeadlineExceeded) && !o.admitted:
 	case errors.Is(err, transactor.ErrBusy):
 		if w.knobs.queue == 0 || o.admitted {
 			w.fail("%s was answered %v", o, err)

@@ -43,8 +43,9 @@ type op struct {
 	after  *op
 	future *transactor.Future
 	key    *key
-	bad    bool // refused whatever the database holds
-	reg    int  // its register, or -1
+	bad    bool          // refused whatever the database holds
+	schema datom.Keyword // the attribute that it makes, if any
+	reg    int           // its register, or -1
 	cas    bool
 	old    int64
 	value  int64
@@ -88,7 +89,8 @@ func (w *world) client() {
 		w.await(p)
 	case 5:
 		o := w.newOp(p, "schema")
-		w.submit(p, o, tx.Data{tx.Map{"db/ident": datom.Keyword("x/" + o.mark), "db/valueType": datom.Keyword("db.type/long"),
+		o.schema = datom.Keyword("x/" + o.mark)
+		w.submit(p, o, tx.Data{tx.Map{"db/ident": o.schema, "db/valueType": datom.Keyword("db.type/long"),
 			"db/cardinality": datom.Keyword("db.cardinality/one")}}, transactor.TxOptions{})
 	case 6:
 		w.sync(p)
@@ -295,6 +297,12 @@ func (w *world) lookAtReport(o *op, r *tx.Report) {
 	if before != r.T-1 || after != r.T {
 		w.fail("%s was committed as t = %d between values at %d and %d", o, r.T, before, after)
 	}
+	if o.schema != "" && !r.Repeated {
+		_, before := r.DBBefore.Schema().Entid(o.schema)
+		if _, after := r.DBAfter.Schema().Entid(o.schema); before || !after {
+			w.fail("%s: its attribute is there before it: %t, behind it: %t", o, before, after)
+		}
+	}
 	w.seeTx(r.T, r.TxData, o.mark)
 	w.look(o.mark, r.DBAfter)
 	if r.T%3 == 0 {
@@ -452,5 +460,7 @@ func (w *world) swapped(h *handle, old, next *log.Root) {
 	case next.Epoch == old.Epoch && !h.sent[old.Claim]:
 		w.failed("%s changed the root of epoch %d, which is another's", h.name, old.Epoch)
 	}
-	w.claims[next.Claim] = true
+	if w.claims[next.Claim] = true; next.Epoch > old.Epoch {
+		w.hot = 20
+	}
 }

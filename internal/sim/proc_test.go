@@ -41,7 +41,7 @@ const (
 
 // open makes a handle on the store.
 func (w *world) open(name string) (*handle, *crashfs.Process) {
-	h := &handle{w: w, name: name, closed: make(chan struct{}), sent: map[log.ID]bool{}}
+	h := &handle{w: w, name: name, priority: w.rng.IntN(1000), closed: make(chan struct{}), sent: map[log.ID]bool{}}
 	if !w.knobs.fs {
 		h.inner, h.queue = w.server.Open("main", mem.Options{}), true
 		return h, nil
@@ -116,7 +116,7 @@ func (w *world) healthy(who string, err error) {
 func (w *world) working(p *proc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p.x == nil || p.dead || p.stopped {
+	if p.x == nil || p.dead || p.stopped || p.closing {
 		return false
 	}
 	select {
@@ -168,7 +168,11 @@ func (w *world) processEvent() {
 		}
 	}
 	if living < w.knobs.procs && (living == 0 || w.one(2)) {
-		w.spawn(manner(w.pick([]int{5, 4, 1})))
+		if w.knobs.duel {
+			w.spawn(takesOver)
+		} else {
+			w.spawn(manner(w.pick([]int{5, 4, 1})))
+		}
 		return
 	}
 	p := some(w, w.procs, w.lives)
@@ -179,7 +183,11 @@ func (w *world) processEvent() {
 		w.diskEvent(p)
 		return
 	}
-	switch w.pick([]int{2, 4, 2}) {
+	weights := []int{2, 4, 2}
+	if w.knobs.duel {
+		weights = []int{2, 8, 0}
+	}
+	switch w.pick(weights) {
 	case 0:
 		w.kill(p)
 	case 1:
@@ -221,8 +229,8 @@ func (w *world) kill(p *proc) {
 	w.say("%s  is killed", p.name)
 	if p.disk != nil {
 		choose := crashfs.Random(w.rng.Uint64())
-		if w.one(2) {
-			choose = nil
+		if w.one(2) || some(w, w.procs, func(o *proc) bool { return o != p && w.lives(o) }) != nil {
+			choose = nil // the page cache drops nothing while somebody reads: docs/simulation.md
 		}
 		p.disk.Kill(choose)
 	}

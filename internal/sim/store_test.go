@@ -18,10 +18,11 @@ import (
 // handle is a process's handle on the store. Every call is two messages, a request and an answer, each of which is on its way until the scheduler
 // delivers it. While the world is quiet, calls are made at once.
 type handle struct {
-	w     *world
-	name  string
-	inner log.Log
-	queue bool // writes may have their effect when nobody waits for them any more (mem); else the caller makes them itself (fs)
+	w        *world
+	name     string
+	inner    log.Log
+	priority int  // of the scheduler
+	queue    bool // writes may have their effect when nobody waits for them any more (mem); else the caller makes them itself (fs)
 
 	closing sync.Once
 	closed  chan struct{}
@@ -376,7 +377,7 @@ func (w *world) serve(c *call) {
 		return
 	}
 	f := fault(w.rng.IntN(int(numFaults)))
-	if !w.goesWrong(f) {
+	if !w.goesWrong(f) || !c.write && (f == faultLate || f == faultTwice) {
 		f = faultNone
 		if w.rng.IntN(6) == 0 {
 			f = faultSlow

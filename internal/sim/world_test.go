@@ -21,14 +21,16 @@ import (
 
 // knobs are what one run is like, as its seed says. Much differs from run to run, so that what needs an unusual mixture happens in some.
 type knobs struct {
-	fs     bool
-	steps  int
-	level  int // of a hundred calls that might meet a fault, how many do
-	faults [numFaults]bool
-	page   int // entries in a page of List and Read
-	procs  int // how many processes at most
-	queue  int // 0: as large as it comes
-	opt    transactor.Options
+	fs      bool
+	steps   int
+	level   int // of a hundred calls that might meet a fault, how many do
+	faults  [numFaults]bool
+	page    int // entries in a page of List and Read
+	procs   int // how many processes at most
+	queue   int // 0: as large as it comes
+	duel    bool
+	favours int // 0: all calls are equal; else how rarely priorities change
+	opt     transactor.Options
 
 	calls, clients, readers, procsEvents, late, time int // how often what happens
 }
@@ -58,6 +60,28 @@ func (w *world) turnKnobs() {
 		Lease:  []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second}[r.IntN(3)],
 		Logger: slog.New(slog.DiscardHandler),
 	}
+	if r.IntN(2) == 0 {
+		k.favours = 3 + r.IntN(30)
+	}
+	if k.opt.Retries < 0 {
+		k.level /= 3
+	}
+	switch r.IntN(4) {
+	case 0: // owners depose each other all the time, and what they sent arrives late
+		k.duel, k.procs = true, 3+r.IntN(2)
+		k.procsEvents, k.late = 1+r.IntN(6), 3+r.IntN(12)
+		k.steps += 150
+		k.calls, k.readers = 100+r.IntN(60), r.IntN(5)
+		k.opt.Depth = 2 + r.IntN(4)
+		if r.IntN(2) == 0 { // an append that is late ends the epoch, and little else goes wrong
+			k.opt.Retries, k.level = -1, 10+r.IntN(30)
+			k.faults[faultBefore], k.faults[faultAfter] = false, false
+		}
+		k.faults[faultLate], k.faults[faultSlow], k.faults[faultHang] = true, true, true
+	case 1: // many read
+		k.readers = 10 + r.IntN(30)
+		k.procsEvents += r.IntN(6)
+	}
 	w.knobs = k
 }
 
@@ -66,8 +90,8 @@ func (k knobs) String() string {
 	if k.fs {
 		store = "fs"
 	}
-	return fmt.Sprintf("on %s: %d steps, %d%% faults of kinds %v, up to %d processes, queue %d, batches of %d, depth %d, %d retries, %d epochs, leases of %v, outages of %v",
-		store, k.steps, k.level, k.faults, k.procs, k.queue, k.opt.MaxBatch, k.opt.Depth, k.opt.Retries, k.opt.MaxEpochs, k.opt.Lease, k.opt.MaxOutage)
+	return fmt.Sprintf("on %s, duel %t: %d steps, %d%% faults of kinds %v, up to %d processes, queue %d, batches of %d, depth %d, %d retries, %d epochs, leases of %v, outages of %v",
+		store, k.duel, k.steps, k.level, k.faults, k.procs, k.queue, k.opt.MaxBatch, k.opt.Depth, k.opt.Retries, k.opt.MaxEpochs, k.opt.Lease, k.opt.MaxOutage)
 }
 
 // world is one run.
@@ -87,6 +111,7 @@ type world struct {
 	calls    []*call  // on their way
 	arriving []*call  // that the scheduler has not seen
 	sent     int
+	hot      int               // for so many steps somebody is taking over
 	clock    int64             // logical: every call and every answer of a client gets the next
 	acked    uint64            // the highest t that was acknowledged
 	digest   map[uint64]seen   // by t: what its value holds
@@ -236,6 +261,15 @@ func (w *world) step() {
 		w.processEvent()
 		return
 	}
+	if w.mu.Lock(); w.hot > 0 {
+		w.hot--
+	}
+	hot := w.hot > 0
+	w.mu.Unlock()
+	if hot && k.duel && w.one(40) && len(w.procs) < 40 {
+		w.spawn(takesOver) // while another takes over
+		return
+	}
 	weights := [...]int{k.calls, k.late, k.clients, k.readers, k.procsEvents, k.time}
 	if len(ready) == 0 {
 		weights[0] = 0
@@ -246,7 +280,7 @@ func (w *world) step() {
 	}
 	switch w.pick(weights[:]) {
 	case 0:
-		w.serve(ready[w.rng.IntN(len(ready))])
+		w.serve(w.next(ready))
 	case 1:
 		w.arrive(late[w.rng.IntN(len(late))], w.one(4))
 	case 2:
@@ -258,6 +292,24 @@ func (w *world) step() {
 	case 5:
 		w.pass([]time.Duration{time.Millisecond, 5 * time.Millisecond, 30 * time.Millisecond, 200 * time.Millisecond, time.Second, 4 * time.Second}[w.pick([]int{6, 8, 8, 5, 3, 1})])
 	}
+}
+
+// next picks a call. In some runs each process has a priority, which changes now and then: so one may stand still between two calls while others
+// make many.
+func (w *world) next(ready []*call) *call {
+	if w.knobs.favours == 0 || w.one(8) {
+		return ready[w.rng.IntN(len(ready))]
+	}
+	if h := ready[w.rng.IntN(len(ready))].h; w.one(w.knobs.favours) {
+		h.priority = w.rng.IntN(1000)
+	}
+	best := ready[0]
+	for _, c := range ready[1:] {
+		if c.h.priority > best.h.priority {
+			best = c
+		}
+	}
+	return best
 }
 
 // pick is an index, by weight.
