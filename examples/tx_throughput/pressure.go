@@ -48,7 +48,7 @@ func pressure(ctx context.Context, s *settings, stdout io.Writer, p *progress) e
 	ratios := []ratio{
 		atMost("overload: p99 of the admitted / closed loop", over.openP99/over.closed.P99, 2, fmt.Sprintf("%s / %s", span(over.openP99), span(over.closed.P99))),
 		atMost("overload: p99 of a refusal, ms", over.busyP99/1e3, 1, fmt.Sprintf("%s, %s refusals", span(over.busyP99), grouped(over.busy))),
-		atMost("overload: pipeline's memory / at 256 clients", over.openMemory/over.closedMemory, 2,
+		atMost("overload: memory of what is admitted / closed loop", over.openMemory/over.closedMemory, 2,
 			fmt.Sprintf("%s / %s bytes, the most that was seen", grouped(int64(over.openMemory)), grouped(int64(over.closedMemory)))),
 		atMost("reads: p99 of Entity while a flush hangs / idle", median(pairs, same), 1.2, fmt.Sprintf("%s / %s, medians of %d pairs in turn", span(median(stalled, same)), span(median(idle, same)), readPairs)),
 	}
@@ -69,7 +69,7 @@ type overloading struct {
 	openP50, openP99         float64 // µs, of those that were admitted
 	busyP99                  float64 // µs, of a refusal
 	busy                     int64
-	closedMemory, openMemory float64 // bytes, the most of the queue's and the batches'
+	closedMemory, openMemory float64 // bytes, the most of what was admitted
 }
 
 func overloaded(ctx context.Context, s *settings, p *progress) (o *overloading, err error) {
@@ -93,7 +93,8 @@ func overloaded(ctx context.Context, s *settings, p *progress) (o *overloading, 
 	return o, err
 }
 
-// watchMemory watches the account of the queue and the batches until it is stopped, and then returns the most that it saw.
+// watchMemory watches the account of what was admitted and is not answered until it is stopped, and then returns the most that it saw. What is in the
+// database, and merges of it, grows with what is committed.
 func (b *bench) watchMemory() (stop func() float64) {
 	end, most := make(chan struct{}), make(chan float64)
 	go func() {
@@ -103,8 +104,7 @@ func (b *bench) watchMemory() (stop func() float64) {
 		for {
 			select {
 			case <-tick.C:
-				m := b.x.Stats().Memory
-				peak = max(peak, float64(m.Queue+m.Batches))
+				peak = max(peak, float64(b.x.Stats().Memory.Queue))
 			case <-end:
 				most <- peak
 				return

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,10 +49,13 @@ func TestSoak(t *testing.T) {
 	})
 	t.Run("s3", func(t *testing.T) {
 		s := testserver.OwnMinIO(t)
-		for _, v := range s.Environ() { // all servers of one process share their credentials
+		for _, v := range s.Environ() { // all servers of one process have the same, so they may stay set
 			name, value, _ := strings.Cut(v, "=")
-			t.Setenv(name, value)
+			if err := os.Setenv(name, value); err != nil {
+				t.Fatal(err)
+			}
 		}
+		t.Parallel()
 		proxy := listen(t, s.Addr())
 		soak(t, s.URLAt(proxy.Addr(), "soak"), proxy, s)
 	})
