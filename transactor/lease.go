@@ -222,9 +222,48 @@ func (x *Transactor) vacate(ctx context.Context, cause error) {
 // one's own. Options.TakeOver takes whatever is there. Errors: those of Witness.RootToOpen, an *OwnedError.
 func (x *Transactor) vacancy(ctx context.Context) (*log.Root, error) {
 	var w watch
-	var told log.ID // whose lease the log says we wait for
+	var told log.ID      // whose lease the log says we wait for
+	var outage time.Time // since when the store has been out of reach
 	for {
-		var root *log.Root
+		root, owned, err := x.look(ctx, &w)
+		var wait time.Duration
+		switch {
+		case err == nil && owned == nil:
+			return root, nil
+		case err == nil && x.opt.NoWait:
+			return nil, owned
+		case err == nil:
+			if told != root.Claim {
+				told = root.Claim
+				x.opt.Logger.Info("waiting for the database's owner", "store", x.info.Location, "owner", root.Owner, "endpoint", root.Endpoint, "lease left", owned.Left.Round(time.Millisecond))
+			}
+			outage = time.Time{}
+			wait = min(owned.Left, max(shortestWatch, min(root.Lease/10, longestWatch)))
+		case told.IsZero() || final(err) || ctx.Err() != nil:
+			return nil, err
+		default: // whoever waits already sits out what an owner would
+			if outage.IsZero() {
+				outage = time.Now()
+				x.opt.Logger.Warn("the store is out of reach; still waiting for the database's owner", "store", x.info.Location, "cause", err)
+			}
+			if time.Since(outage) > x.opt.MaxOutage {
+				return nil, fmt.Errorf("the store has been out of reach for %v: %w", x.opt.MaxOutage, err)
+			}
+			wait = longestWatch
+		}
+		if cause := pause(ctx, wait); cause != nil {
+			if owned == nil {
+				return nil, errors.Join(ErrOwned, err, cause)
+			}
+			owned.Err = cause
+			return nil, owned
+		}
+	}
+}
+
+// look reads the root as a standby: to be taken, or owned.
+func (x *Transactor) look(ctx context.Context, w *watch) (root *log.Root, owned *OwnedError, err error) {
+	for {
 		var left time.Duration
 		err := x.retry(ctx, func(ctx context.Context) error {
 			began := time.Now()
@@ -235,27 +274,16 @@ func (x *Transactor) vacancy(ctx context.Context) (*log.Root, error) {
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if x.info.Guarded || x.opt.TakeOver || left <= 0 || x.tenure.sent(root.Claim) || mutant.Is("ignore-lease") {
-			var same *log.Root
-			err := x.retry(ctx, func(ctx context.Context) (err error) { same, err = x.witness.RootToOpen(ctx, x.log); return err })
-			if err != nil || same.Claim == root.Claim && same.LeaseCounter == root.LeaseCounter || x.info.Guarded || x.opt.TakeOver {
-				return same, err
-			}
-			continue
+		anyway := x.info.Guarded || x.opt.TakeOver
+		if !anyway && left > 0 && !x.tenure.sent(root.Claim) && !mutant.Is("ignore-lease") {
+			return root, &OwnedError{Owner: root.Owner, Endpoint: root.Endpoint, Left: left}, nil
 		}
-		owned := &OwnedError{Owner: root.Owner, Endpoint: root.Endpoint, Left: left}
-		if x.opt.NoWait {
-			return nil, owned
-		}
-		if told != root.Claim {
-			told = root.Claim
-			x.opt.Logger.Info("waiting for the database's owner", "store", x.info.Location, "owner", root.Owner, "endpoint", root.Endpoint, "lease left", left.Round(time.Millisecond))
-		}
-		if err := pause(ctx, min(left, max(shortestWatch, min(root.Lease/10, longestWatch)))); err != nil {
-			owned.Err = err
-			return nil, owned
+		var same *log.Root
+		err = x.retry(ctx, func(ctx context.Context) (err error) { same, err = x.witness.RootToOpen(ctx, x.log); return err })
+		if err != nil || anyway || same.Claim == root.Claim && same.LeaseCounter == root.LeaseCounter {
+			return same, nil, err
 		}
 	}
 }

@@ -165,6 +165,43 @@ func TestOpen_WaitsAsLongAsItsContext(t *testing.T) {
 	})
 }
 
+// TestOpen_AStandbySitsOutAnOutage: the store goes while somebody waits, and comes back; the standby has not given up.
+func TestOpen_AStandbySitsOutAnOutage(t *testing.T) {
+	inBothClocks(t, func(t *testing.T, w *world, handle func(*mem.Log) log.Log) {
+		dead := w.handle()
+		mustTransact(t, mustOpen(t, handle(dead), Options{Lease: time.Minute}), people)
+		l := w.handle()
+		opened := make(chan *Transactor)
+		go func() { opened <- mustOpen(t, handle(l), Options{}) }()
+		time.Sleep(10 * time.Second)
+		l.SetHook(func(mem.Call) mem.Fault { return mem.Fault{Fail: errBroken} })
+		dead.Freeze()
+		time.Sleep(5 * time.Minute)
+		l.SetHook(nil)
+		mustTransact(t, <-opened, person("a", 1))
+		dead.Thaw()
+
+		// One that lasts is given up, and says so.
+		l = w.handle()
+		gone := make(chan error)
+		go func() {
+			_, err := lawful(t, handle(l), Options{MaxOutage: time.Minute})
+			gone <- err
+		}()
+		time.Sleep(10 * time.Second)
+		l.SetHook(func(mem.Call) mem.Fault { return mem.Fault{Fail: errBroken} })
+		if err := <-gone; !errors.Is(err, errBroken) {
+			t.Errorf("Open: %v", err)
+		}
+		// One that is there from the beginning is no standby's.
+		l = w.handle()
+		l.SetHook(func(mem.Call) mem.Fault { return mem.Fault{Fail: errBroken} })
+		if _, err := lawful(t, handle(l), Options{}); !errors.Is(err, errBroken) {
+			t.Errorf("Open: %v", err)
+		}
+	})
+}
+
 func TestTakeOver_DeposesAtOnceAndKeepsWhatWasAcknowledged(t *testing.T) {
 	inBothClocks(t, func(t *testing.T, w *world, handle func(*mem.Log) log.Log) {
 		x := mustOpen(t, handle(w.handle()), Options{Lease: time.Minute})
