@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	parser, err := kong.New(&c, kong.Name("stele"),
 		kong.Description("Stele: an immutable, time-aware fact store on storage you already run."),
 		kong.UsageOnError(), kong.Writers(out, errs), kong.Exit(func(code int) { exited = code }),
-		kong.Vars{"stores": "fs:DIR (or just DIR), or mem:NAME; with ?db=NAME for another database than main"})
+		kong.Vars{"stores": "fs:DIR (or just DIR), postgres://…, s3://BUCKET or mem:NAME; with ?db=NAME for another database than main"})
 	if err != nil {
 		fmt.Fprintln(errs, "stele:", err)
 		return exitFailed

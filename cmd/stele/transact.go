@@ -23,7 +23,7 @@ type transactCmd struct {
 	Store     string        `required:"" placeholder:"URL" help:"The database, which is made if there is none: ${stores}."`
 	AtomicPer string        `enum:"form,file" default:"form" help:"form: each top-level vector, list or map is a transaction; file: each file is one (${enum})."`
 	Format    string        `enum:"auto,edn,json" default:"auto" help:"The input's notation; auto goes by the file's name, and takes standard input for EDN (${enum})."`
-	Wait      time.Duration `default:"10s" help:"How long to wait for another owner of the database."`
+	Wait      time.Duration `default:"30s" help:"How long to wait for another owner of the database."`
 	Quiet     bool          `short:"q" help:"Show no progress."`
 	Files     []string      `arg:"" optional:"" name:"file" help:"Files to transact, in this order; - is standard input, which is also what is read without any. What ends in .gz is uncompressed."`
 }
