@@ -106,8 +106,11 @@ func (h *handle) do(ctx context.Context, write bool, effect func() error, what s
 	case <-ctx.Done():
 	case <-h.closed:
 	}
+	w.mu.Lock()
+	soon := c.unlike()
+	w.mu.Unlock()
 	select { // of those who give up at one time, always the same are first
-	case <-time.After(c.unlike()):
+	case <-time.After(soon):
 	case <-h.closed:
 	}
 	h.hold() // a stopped process does not look at its clock
@@ -130,7 +133,7 @@ func (h *handle) do(ctx context.Context, write bool, effect func() error, what s
 	return cause
 }
 
-// unlike is a short time, another one for each call.
+// unlike is a short time, another one for each call. The caller holds the world's mu.
 func (c *call) unlike() time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(c.h.name))
