@@ -173,13 +173,6 @@ func (w *world) isWrong() bool {
 	return len(w.wrong) > 0
 }
 
-func (w *world) tick() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.clock++
-	return w.clock
-}
-
 func (w *world) setQuiet(quiet bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
