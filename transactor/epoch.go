@@ -222,7 +222,7 @@ func (e *epoch) judge(b *batch) *batch {
 			f.judged = refused
 		}
 		switch {
-		case mutant.Is("refuse-early") && f.judged == refused:
+		case mutant.Is("refuse-early") && f.judged == refused && !f.answered():
 			f.answer(nil, f.refusal)
 		case mutant.Is("repeat-early") && f.judged == repeated:
 			e.x.repeat(f)
@@ -446,7 +446,9 @@ func (x *Transactor) deliver(b *batch) {
 	for _, f := range b.judged {
 		switch f.judged {
 		case refused:
-			f.answer(nil, f.refusal)
+			if !mutant.Is("refuse-early") {
+				f.answer(nil, f.refusal)
+			}
 			continue
 		case repeated:
 			x.repeat(f)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/steledb/stele/datom"
@@ -280,6 +281,9 @@ func (x *Transactor) settle(left []*batch, rest []*Future) (again []*Future, err
 		}
 	}
 	again = append(again, rest...)
+	if mutant.Is("refuse-early") || mutant.Is("out-of-order") {
+		again = slices.DeleteFunc(again, (*Future).answered)
+	}
 	for _, f := range again {
 		f.judged, f.prep, f.refusal = pending, nil, nil
 	}
