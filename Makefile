@@ -10,7 +10,7 @@ SOAK ?= 10m
 # Starts PostgreSQL, PgBouncer and MinIO, and runs a command that finds them: docs/testing.md.
 SERVERS := $(GO) run ./internal/testserver/run --
 
-.PHONY: help check test race soak servers fuzz bench
+.PHONY: help check test race sim soak servers fuzz bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -27,6 +27,9 @@ test: ## the tests of PKG (all), against real servers that it starts
 
 race: ## the tests of PKG (all) under the race detector, against the same servers
 	$(SERVERS) $(GO) test -race -timeout 60m $(PKG)
+
+sim: ## the simulation (docs/simulation.md) with new seeds, until one fails or Ctrl-C
+	$(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./internal/sim -sim.forever
 
 soak: ## ten minutes of faults and kills on every backend, SOAK=10m
 	$(SERVERS) $(GO) test -count=1 -timeout 120m -v -run TestSoak ./internal/stores -soak $(SOAK)

@@ -59,8 +59,7 @@ func (w *world) check() {
 
 // checkReaders sees that readers and subscribers of who still works have got everything.
 func (w *world) checkReaders() {
-	time.Sleep(5 * time.Second) // longer than any of them waits before it looks again
-	w.rest()
+	w.sleep(5 * time.Second) // longer than any of them waits before it looks again
 	for _, r := range w.readers {
 		if r.gone || r.r == nil || r.busy {
 			continue
@@ -103,8 +102,7 @@ func (w *world) closeAll() {
 			w.close(p, 10*time.Second)
 		}
 	}
-	time.Sleep(time.Minute)
-	w.rest()
+	w.sleep(time.Minute)
 	for _, p := range w.procs {
 		if w.lives(p) {
 			w.fail("%s has not ended a minute after it was closed (P10)", p.name)

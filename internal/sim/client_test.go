@@ -281,7 +281,14 @@ func (w *world) answered(o *op, r *tx.Report, err error) {
 	w.acked = max(w.acked, r.T)
 	w.note("%s  %s is committed: t = %d, repeated: %t", o.p.name, o.mark, r.T, r.Repeated)
 	if o.reg >= 0 {
-		w.regs[o.reg] = o.value
+		w.heard(o.reg, o.value, o.t)
+	}
+}
+
+// heard notes the value of a register as of t.
+func (w *world) heard(reg int, value int64, t uint64) {
+	if t >= w.regsAt[reg] {
+		w.regs[reg], w.regsAt[reg] = value, t
 	}
 }
 
@@ -348,7 +355,9 @@ func (w *world) sync(p *proc) {
 		w.clock++
 		r.ret = w.clock
 		w.reads = append(w.reads, r)
-		w.regs = r.values
+		for i, v := range r.values {
+			w.heard(i, v, d.BasisT())
+		}
 		w.note("%s  %s shows t = %d, registers %v", p.name, who, d.BasisT(), r.values)
 		if d.BasisT() < acked {
 			w.failed("%s: Sync shows t = %d, and %d was acknowledged before it began", p.name, d.BasisT(), acked)
@@ -461,6 +470,6 @@ func (w *world) swapped(h *handle, old, next *log.Root) {
 		w.failed("%s changed the root of epoch %d, which is another's", h.name, old.Epoch)
 	}
 	if w.claims[next.Claim] = true; next.Epoch > old.Epoch {
-		w.hot = 20
+		w.hot, w.newest = hotSteps, h
 	}
 }

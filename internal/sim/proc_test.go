@@ -350,9 +350,9 @@ func (w *world) mend() {
 
 // The end.
 
-// patience is how long it may take until somebody serves once nothing goes wrong: a lease, and what is waited for behind calls that had
+// serveWithin is how long it may take until somebody serves once nothing goes wrong: a lease, and what is waited for behind calls that had
 // failed before.
-const patience = 3 * time.Minute
+const serveWithin = 3 * time.Minute
 
 // serveAgain sees that somebody serves, in bounded time, and starts another process if all have gone.
 func (w *world) serveAgain() {
@@ -360,7 +360,7 @@ func (w *world) serveAgain() {
 		return
 	}
 	began := time.Now()
-	for time.Since(began) < patience {
+	for time.Since(began) < serveWithin {
 		w.rest()
 		living := false
 		for _, p := range w.procs {
@@ -375,9 +375,27 @@ func (w *world) serveAgain() {
 		if !living {
 			w.spawn(waits)
 		}
-		time.Sleep(500 * time.Millisecond)
+		w.sleep(500 * time.Millisecond)
 	}
-	w.fail("nobody serves %v after the faults have ended", patience)
+	w.fail("nobody serves %v after the faults have ended", serveWithin)
+}
+
+// burst commits more than subscribers may have in memory while one of them takes nothing, in some of the runs.
+func (w *world) burst() {
+	p := some(w, w.procs, w.working)
+	if p == nil || !w.one(12) || w.isWrong() {
+		return
+	}
+	s := w.subscribe(p.x, p, nil, true)
+	w.rest()
+	for range 300 {
+		o := w.insert(p)
+		if o == nil {
+			return
+		}
+		<-o.done
+	}
+	s.release(-1)
 }
 
 // probe reports whether p commits.
@@ -411,7 +429,7 @@ func (w *world) answers() {
 		if open == 0 {
 			return
 		}
-		time.Sleep(time.Second)
+		w.sleep(time.Second)
 	}
 	for _, o := range w.ops {
 		select {
@@ -436,6 +454,5 @@ func (w *world) bury() {
 		w.drop(r)
 	}
 	w.rest()
-	time.Sleep(time.Minute)
-	w.rest()
+	w.sleep(time.Minute)
 }

@@ -80,9 +80,9 @@ func (w *world) readerEvent() {
 		}
 		if r := some(w, w.readers, open); r != nil && w.one(2) {
 			r.follows = true
-			w.subscribe(r.r, nil, r)
+			w.subscribe(r.r, nil, r, false)
 		} else if p := some(w, w.procs, w.working); p != nil {
-			w.subscribe(p.x, p, nil)
+			w.subscribe(p.x, p, nil, false)
 		}
 	case 5:
 		if s := some(w, w.subs, func(s *subscriber) bool { return !s.over }); s != nil {
@@ -99,6 +99,7 @@ func (w *world) readerEvent() {
 func (w *world) openReader() {
 	r := &reader{name: fmt.Sprintf("r%d", len(w.readers)+1)}
 	r.h, _ = w.open(r.name)
+	r.h.reader = true
 	w.readers = append(w.readers, r)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	r.cancel = cancel
@@ -202,7 +203,7 @@ func (w *world) drop(r *reader) {
 }
 
 // subscribe starts a subscriber.
-func (w *world) subscribe(src source, p *proc, r *reader) {
+func (w *world) subscribe(src source, p *proc, r *reader, slow bool) *subscriber {
 	name := fmt.Sprintf("s%d", len(w.subs)+1)
 	ctx, cancel := context.WithCancel(callerContext(name))
 	s := &subscriber{name: name, p: p, r: r, cancel: cancel, turns: make(chan struct{}, 1<<16)}
@@ -221,7 +222,7 @@ func (w *world) subscribe(src source, p *proc, r *reader) {
 		where = r.name
 	}
 	w.say("%s  subscribes to %s from t = %d on", s.name, where, from)
-	if w.one(3) {
+	if !slow && w.one(3) {
 		s.release(-1)
 	}
 	go func() {
@@ -241,6 +242,7 @@ func (w *world) subscribe(src source, p *proc, r *reader) {
 			w.healthy(s.name, last)
 		}
 	}()
+	return s
 }
 
 // release lets a slow subscriber take n reports more; -1: as many as there are.

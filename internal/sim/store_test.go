@@ -22,6 +22,7 @@ type handle struct {
 	name     string
 	inner    log.Log
 	priority int  // of the scheduler
+	reader   bool // it waits, mostly, while owners take the database from each other
 	queue    bool // writes may have their effect when nobody waits for them any more (mem); else the caller makes them itself (fs)
 
 	closing sync.Once
@@ -380,6 +381,9 @@ func (w *world) serve(c *call) {
 		return
 	}
 	f := fault(w.rng.IntN(int(numFaults)))
+	if w.knobs.duel && c.write && w.one(3) {
+		f = faultLate
+	}
 	if !w.goesWrong(f) || !c.write && (f == faultLate || f == faultTwice) {
 		f = faultNone
 		if w.rng.IntN(6) == 0 {

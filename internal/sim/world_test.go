@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -66,21 +69,22 @@ func (w *world) turnKnobs() {
 	if k.opt.Retries < 0 {
 		k.level /= 3
 	}
-	switch r.IntN(4) {
-	case 0: // owners depose each other all the time, and what they sent arrives late
+	theme := r.IntN(4)
+	if theme&1 > 0 { // owners depose each other all the time, and what they sent arrives late
 		k.duel, k.procs = true, 3+r.IntN(2)
 		k.procsEvents, k.late = 1+r.IntN(6), 3+r.IntN(12)
 		k.steps += 150
 		k.calls, k.readers = 100+r.IntN(60), r.IntN(5)
 		k.opt.Depth = 2 + r.IntN(4)
+		k.faults[faultLate], k.faults[faultSlow], k.faults[faultHang] = true, true, true
 		if r.IntN(2) == 0 { // an append that is late ends the epoch, and little else goes wrong
 			k.opt.Retries, k.level = -1, 10+r.IntN(30)
 			k.faults[faultBefore], k.faults[faultAfter] = false, false
 		}
-		k.faults[faultLate], k.faults[faultSlow], k.faults[faultHang] = true, true, true
-	case 1: // many read
-		k.readers = 10 + r.IntN(30)
-		k.procsEvents += r.IntN(6)
+	}
+	if theme&2 > 0 { // many read
+		k.readers = 10 + r.IntN(20)
+		k.favours = 3 + r.IntN(30)
 	}
 	w.knobs = k
 }
@@ -100,18 +104,22 @@ type world struct {
 	rng   *rand.Rand // of the scheduler alone, so that no race decides what it gives
 	knobs knobs
 	began time.Time
+	took  time.Duration // by its own clock
 
 	server *mem.Server      // unless knobs.fs
 	disk   *crashfs.Machine // if knobs.fs
 
 	mu       sync.Mutex
 	trace    []string
+	lines    []line   // that are still to be written there
+	others   bool     // the scheduler waits for others
 	wrong    []string // what must not be
 	quiet    bool     // calls are made at once, without faults
 	calls    []*call  // on their way
 	arriving []*call  // that the scheduler has not seen
 	sent     int
-	hot      int               // for so many steps somebody is taking over
+	hot      int               // counts the steps since somebody took an epoch down
+	newest   *handle           // who
 	clock    int64             // logical: every call and every answer of a client gets the next
 	acked    uint64            // the highest t that was acknowledged
 	digest   map[uint64]seen   // by t: what its value holds
@@ -123,8 +131,9 @@ type world struct {
 	ops     []*op
 	keys    []*key
 	reads   []*read
-	claims  map[log.ID]bool  // that the root has named
-	regs    [registers]int64 // the newest value that the clients have heard of
+	claims  map[log.ID]bool   // that the root has named
+	regs    [registers]int64  // the newest values that the clients have heard of
+	regsAt  [registers]uint64 // and as of when
 	history []porcupine.Operation
 	values  int64
 	names   int
@@ -146,7 +155,30 @@ func newWorld(t testing.TB, seed uint64) *world {
 func (w *world) note(format string, args ...any) { w.line(time.Since(w.began), format, args...) }
 
 func (w *world) line(at time.Duration, format string, args ...any) {
-	w.trace = append(w.trace, fmt.Sprintf("%9.3fs  ", at.Seconds())+fmt.Sprintf(format, args...))
+	w.lines = append(w.lines, line{at, fmt.Sprintf(format, args...)})
+	if !w.others {
+		w.write()
+	}
+}
+
+// line is one of the transcript that is not written yet.
+type line struct {
+	at   time.Duration
+	text string
+}
+
+// write writes what was said since it was last called. What several goroutines say at one time, between two events, has no order but that of chance: here
+// it is put in one.
+func (w *world) write() {
+	slices.SortStableFunc(w.lines, func(a, b line) int { return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.text, b.text)) })
+	for _, l := range w.lines {
+		text := fmt.Sprintf("%9.3fs  %s", l.at.Seconds(), l.text)
+		w.trace = append(w.trace, text)
+		if *verbose {
+			fmt.Println(text)
+		}
+	}
+	w.lines = w.lines[:0]
 }
 
 func (w *world) say(format string, args ...any) {
@@ -186,11 +218,22 @@ func (w *world) one(n int) bool { return w.rng.IntN(n) == 0 }
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d))) }
 
 // rest lets everybody come to rest.
-func (w *world) rest() {
+func (w *world) rest() { w.sleep(0) }
+
+// sleep lets d pass, and everybody come to rest then.
+func (w *world) sleep(d time.Duration) {
+	w.mu.Lock()
+	w.others = true
+	w.mu.Unlock()
+	if d > 0 {
+		time.Sleep(d)
+	}
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.arrivals()
+	w.others = false
+	w.write()
 }
 
 // run is the whole run, inside its bubble.
@@ -199,7 +242,8 @@ func (w *world) run() {
 	defer w.bury()
 	w.begin()
 	for range w.knobs.steps {
-		if w.rest(); w.isWrong() {
+		// A moment passes, so that what begins at different steps does not end at one time: Go lets chance decide which of such timers is first.
+		if w.sleep(time.Duration(1 + w.rng.IntN(999))); w.isWrong() {
 			return
 		}
 		if w.knobs.fs {
@@ -257,9 +301,13 @@ func (w *world) step() {
 	if w.mu.Lock(); w.hot > 0 {
 		w.hot--
 	}
-	hot := w.hot > 0
+	hot := w.hot
 	w.mu.Unlock()
-	if hot && k.duel && w.one(40) && len(w.procs) < 40 {
+	if hot > 0 && (hot < hotLate && hot >= hotRead || hot > hotSteps-4) && len(late) > 0 && w.one(3) {
+		w.arrive(late[w.rng.IntN(len(late))], false) // behind what the new owner has read, perhaps
+		return
+	}
+	if hot > 0 && k.duel && w.one(40) && len(w.procs) < 40 {
 		w.spawn(takesOver) // while another takes over
 		return
 	}
@@ -288,8 +336,17 @@ func (w *world) step() {
 }
 
 // next picks a call. In some runs each process has a priority, which changes now and then: so one may stand still between two calls while others
-// make many.
+// make many. In a duel the order is often the one in which most can go wrong.
 func (w *world) next(ready []*call) *call {
+	if w.knobs.duel && w.knobs.favours%2 == 0 {
+		weights := make([]int, len(ready))
+		w.mu.Lock()
+		for i, c := range ready {
+			weights[i] = w.urge(c)
+		}
+		w.mu.Unlock()
+		return ready[w.pick(weights)]
+	}
 	if w.knobs.favours == 0 || w.one(8) {
 		return ready[w.rng.IntN(len(ready))]
 	}
@@ -303,6 +360,34 @@ func (w *world) next(ready []*call) *call {
 		}
 	}
 	return best
+}
+
+// For so many steps after somebody has taken an epoch, first the new owner reads, then what others had sent before arrives, and then those read who had begun
+// before that.
+const (
+	hotSteps = 40
+	hotLate  = 16
+	hotRead  = 7
+)
+
+// urge is how much a call wants to be made in a duel. The caller holds mu.
+func (w *world) urge(c *call) int {
+	sends := strings.HasPrefix(c.what, "Append")
+	switch {
+	case strings.Contains(c.what, "start behind"):
+		return 1 // so that others take over in between
+	case w.hot == 0:
+		return 8
+	case w.hot > hotLate && c.h == w.newest:
+		return 100
+	case w.hot > hotLate:
+		return 2
+	case w.hot > hotRead && sends && c.h != w.newest:
+		return 100
+	case w.hot <= hotRead && c.h.reader:
+		return 100
+	}
+	return 8
 }
 
 // pick is an index, by weight.
@@ -322,8 +407,7 @@ func (w *world) pick(weights []int) int {
 
 // pass lets up to d pass.
 func (w *world) pass(d time.Duration) {
-	d = 1 + w.upTo(d)
-	time.Sleep(d)
+	w.sleep(1 + w.upTo(d))
 }
 
 // settle ends the faults: what is on its way arrives, or never will; who was stopped goes on; and within a bounded time somebody serves
@@ -360,4 +444,5 @@ func (w *world) settle() {
 	}
 	w.serveAgain()
 	w.answers()
+	w.burst()
 }
