@@ -173,6 +173,9 @@ func collect() {
 // TestReplay: a seed says what happens, down to the line of the transcript. What Go decides by itself stays: which of several ready cases a select takes, the
 // order of timers that end at one time and of a map's keys; so a few transcripts differ.
 func TestReplay(t *testing.T) {
+	if raced {
+		t.Skip("the race detector shuffles goroutines")
+	}
 	defer alone()()
 	differ := 0
 	const n = 100
