@@ -113,7 +113,7 @@ func backends() []*backend {
 // dbOption is the option of every backend.
 var dbOption = option{name: "db", takes: "a name: [a-z0-9][a-z0-9._-]{0,62}", set: func(s *settings, v string) bool {
 	s.db = v
-	return fs.CheckName(v) == nil
+	return log.CheckName(v) == nil
 }}
 
 // depthOption is that of the stores behind a network.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/steledb/stele/log/fs"
+	"github.com/steledb/stele/log"
 	"github.com/steledb/stele/log/pg"
 )
 
@@ -143,7 +143,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if s.place == "" || s.backend.open == nil || fs.CheckName(s.db) != nil {
+		if s.place == "" || s.backend.open == nil || log.CheckName(s.db) != nil {
 			t.Errorf("%q: %+v", url, s)
 		}
 		if s.delay < 0 || s.delay > time.Minute || s.rollSize != 0 && (s.rollSize < 64<<10 || s.rollSize > 4<<30) {

@@ -79,3 +79,32 @@ type Pos struct {
 }
 
 func (p Pos) String() string { return fmt.Sprintf("%s#%x", p.Key, p.Hash[:6]) }
+
+// MaxBlobName bounds the name of a blob, in bytes, where names become files or keys.
+const MaxBlobName = 200
+
+// CheckName says what is wrong with a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}.
+func CheckName(name string) error {
+	ok := len(name) >= 1 && len(name) <= 63
+	for i := 0; i < len(name) && ok; i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || i > 0 && (c == '.' || c == '_' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("%q is not a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}", name)
+	}
+	return nil
+}
+
+// CheckBlobName says what is wrong with a blob's name, where names become files or keys: it must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,199}.
+func CheckBlobName(name string) error {
+	ok := len(name) >= 1 && len(name) <= MaxBlobName
+	for i := 0; i < len(name) && ok; i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || i > 0 && c == '.'
+	}
+	if !ok {
+		return fmt.Errorf("%q is not a blob's name: it must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,%d}", name, MaxBlobName-1)
+	}
+	return nil
+}

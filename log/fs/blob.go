@@ -15,7 +15,7 @@ import (
 
 // PutBlob writes a blob beside its place, syncs it, renames it and syncs the directory.
 func (l *Log) PutBlob(ctx context.Context, inst log.ID, name string, b []byte) error {
-	if err := checkBlobName(name); err != nil {
+	if err := log.CheckBlobName(name); err != nil {
 		return log.WithOutcome(log.Rejected, err)
 	}
 	ctx, end, err := l.begin(ctx)
@@ -71,7 +71,7 @@ func (l *Log) putBlob(inst log.ID, name string, b []byte) error {
 
 // GetBlob reads a blob.
 func (l *Log) GetBlob(ctx context.Context, inst log.ID, name string) ([]byte, error) {
-	if err := checkBlobName(name); err != nil {
+	if err := log.CheckBlobName(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", log.ErrNotFound, err)
 	}
 	if err := l.enter(ctx); err != nil {

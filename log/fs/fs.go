@@ -96,7 +96,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	if o.Dir == "" {
 		errs = append(errs, errors.New("no directory is given"))
 	}
-	if err := CheckName(o.Name); err != nil {
+	if err := log.CheckName(o.Name); err != nil {
 		errs = append(errs, err)
 	}
 	if o.RollSize < headSize {

@@ -21,7 +21,6 @@ const (
 	blobDirName     = "blobs"
 	blobTempPrefix  = "." // a blob on its way
 	fileSuffix      = ".log"
-	maxBlobName     = 200
 )
 
 // fileName is an epoch file's name: its number and its epoch, in hexadecimal and fixed width, so that names sort in the order
@@ -41,32 +40,6 @@ func parseFileName(name string) (seq uint32, epoch uint64, ok bool) {
 		return 0, 0, false
 	}
 	return uint32(s), e, true
-}
-
-// CheckName says what is wrong with a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}.
-func CheckName(name string) error {
-	ok := len(name) >= 1 && len(name) <= 63
-	for i := 0; i < len(name) && ok; i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || i > 0 && (c == '.' || c == '_' || c == '-')
-	}
-	if !ok {
-		return fmt.Errorf("%q is not a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}", name)
-	}
-	return nil
-}
-
-// checkBlobName says what is wrong with a blob's name.
-func checkBlobName(name string) error {
-	ok := len(name) >= 1 && len(name) <= maxBlobName
-	for i := 0; i < len(name) && ok; i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || i > 0 && c == '.'
-	}
-	if !ok {
-		return fmt.Errorf("%q is not a blob's name: it must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,%d}", name, maxBlobName-1)
-	}
-	return nil
 }
 
 // path joins names below the database's directory.

@@ -313,7 +313,7 @@ func TestNames(t *testing.T) {
 		"main": true, "0": true, "a.b-c_d": true, strings.Repeat("a", 63): true,
 		"": false, "A": false, ".a": false, "-": false, "a/b": false, "..": false, "ä": false, strings.Repeat("a", 64): false,
 	} {
-		if err := fs.CheckName(name); (err == nil) != ok {
+		if err := log.CheckName(name); (err == nil) != ok {
 			t.Fatalf("%q: %v", name, err)
 		}
 	}

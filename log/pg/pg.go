@@ -84,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	config, err := parse(o.URL)
-	if !validName(o.Name) {
+	if log.CheckName(o.Name) != nil {
 		err = errors.Join(err, fmt.Errorf("%w: a database cannot be called %q", ErrURL, o.Name))
 	}
 	if o.Depth < 1 || o.Depth > maxDepth {
@@ -168,16 +168,6 @@ func parse(url string) (*pgconn.Config, error) {
 	}
 	c.MaxProtocolMessageBodyLen = maxMessage
 	return c, nil
-}
-
-func validName(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || i > 0 && (c == '.' || c == '_' || c == '-')) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 63
 }
 
 // location is where a database is, without user and password.

@@ -20,8 +20,7 @@ const (
 	probeName = ".probe"
 
 	// maxPrefix leaves room for the rest of a key below S3's 1024 bytes.
-	maxPrefix   = 512
-	maxBlobName = 200
+	maxPrefix = 512
 	// directorySuffix marks S3's directory buckets: their listings have no order and no StartAfter.
 	directorySuffix = "--x-s3"
 )
@@ -88,32 +87,6 @@ func checkPrefix(prefix string) error {
 		case ".", "..":
 			return bad("a part of it is a dot or two")
 		}
-	}
-	return nil
-}
-
-// checkName says what is wrong with a database's name.
-func checkName(name string) error {
-	ok := len(name) >= 1 && len(name) <= 63
-	for i := 0; i < len(name) && ok; i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || i > 0 && (c == '.' || c == '_' || c == '-')
-	}
-	if !ok {
-		return fmt.Errorf("%q is not a database's name: it must match [a-z0-9][a-z0-9._-]{0,62}", name)
-	}
-	return nil
-}
-
-// checkBlobName says what is wrong with a blob's name.
-func checkBlobName(name string) error {
-	ok := len(name) >= 1 && len(name) <= maxBlobName
-	for i := 0; i < len(name) && ok; i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || i > 0 && c == '.'
-	}
-	if !ok {
-		return fmt.Errorf("%q is not a blob's name: it must match [A-Za-z0-9_-][A-Za-z0-9._-]{0,%d}", name, maxBlobName-1)
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (l *Log) object(ctx context.Context, inst log.ID, k log.Key) (*log.Object, 
 
 // PutBlob writes a blob, unless there is one of its name.
 func (l *Log) PutBlob(ctx context.Context, inst log.ID, name string, b []byte) error {
-	if err := checkBlobName(name); err != nil {
+	if err := log.CheckBlobName(name); err != nil {
 		return log.WithOutcome(log.Rejected, err)
 	}
 	if len(b) > maxBlob {
@@ -136,7 +136,7 @@ const maxBlob = math.MaxInt32 - 1
 
 // GetBlob reads a blob.
 func (l *Log) GetBlob(ctx context.Context, inst log.ID, name string) ([]byte, error) {
-	if err := checkBlobName(name); err != nil {
+	if err := log.CheckBlobName(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", log.ErrNotFound, err)
 	}
 	ctx, end, err := l.begin(ctx)

@@ -82,7 +82,7 @@ func open(ctx context.Context, o Options) (*Log, error) {
 	o.Name = cmp.Or(o.Name, "main")
 	o.Client = cmp.Or(o.Client, defaultClient)
 	o.Depth = cmp.Or(o.Depth, defaultDepth)
-	if err := errors.Join(checkBucket(o.Bucket), checkPrefix(o.Prefix), checkName(o.Name)); err != nil {
+	if err := errors.Join(checkBucket(o.Bucket), checkPrefix(o.Prefix), log.CheckName(o.Name)); err != nil {
 		return nil, err
 	}
 	if o.Region != "" {

@@ -141,7 +141,7 @@ func TestNames(t *testing.T) {
 	}
 	long := strings.Repeat("x", maxPrefix)
 	l = &Log{base: below(long, strings.Repeat("n", 63))}
-	if n := len(l.blobKeys(inst) + strings.Repeat("b", maxBlobName)); n > 1024 {
+	if n := len(l.blobKeys(inst) + strings.Repeat("b", log.MaxBlobName)); n > 1024 {
 		t.Errorf("the longest key has %d bytes", n)
 	}
 	for _, p := range []string{"", "a", "a/b", "ä ö/%", "a.b", ".a", long} {
@@ -165,11 +165,11 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, n := range []string{"", ".probe", "A", "a/b", strings.Repeat("n", 64)} {
-		if err := checkName(n); err == nil {
+		if err := log.CheckName(n); err == nil {
 			t.Errorf("%q is a name", n)
 		}
 	}
-	if checkBlobName("1-abc") != nil || checkBlobName("../x") == nil || checkBlobName("") == nil || checkBlobName(".x") == nil {
+	if log.CheckBlobName("1-abc") != nil || log.CheckBlobName("../x") == nil || log.CheckBlobName("") == nil || log.CheckBlobName(".x") == nil {
 		t.Error("blob names")
 	}
 }
