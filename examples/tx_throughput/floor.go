@@ -101,23 +101,9 @@ func (b *bench) withLog(ctx context.Context, f func(*ownedLog) error) (err error
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	var created *log.Root
-	switch old, err := l.Root(ctx); {
-	case errors.Is(err, log.ErrNoRoot):
-		created = log.NewRoot()
-		err = l.CompareAndSwap(ctx, nil, created)
-		if err != nil {
-			return err
-		}
-	case err != nil:
+	created, err := log.Create(ctx, l)
+	if err != nil {
 		return err
-	case !old.Deleted:
-		return fmt.Errorf("%s is there already", url)
-	default:
-		created = old.Recreate()
-		if err := l.CompareAndSwap(ctx, old, created); err != nil {
-			return err
-		}
 	}
 	o := &ownedLog{Log: l, root: created.Acquire(log.NewID(), "tx_throughput")}
 	if err := l.CompareAndSwap(ctx, created, o.root); err != nil {
