@@ -66,6 +66,15 @@ func missing(t testing.TB, err error, required bool) {
 	t.Skipf("%v; `make test` gets it", err)
 }
 
+// Lacking ends a test that the servers given by hand cannot serve: it fails where servers are required, else it is skipped.
+func Lacking(t testing.TB, what string) {
+	t.Helper()
+	if required() {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
 // OwnPostgres starts a PostgreSQL for one test, which may kill it. It is closed with t. Where PostgresURL was set by hand and the
 // programs are missing, the test is skipped, except under CI.
 func OwnPostgres(t testing.TB) *Postgres {

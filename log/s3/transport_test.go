@@ -280,7 +280,7 @@ func TestCredentials(t *testing.T) {
 	eachClient(t, func(t *testing.T, o s3.Options) {
 		id, secret := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
 		if id == "" {
-			t.Skip("the server's credentials are not in the environment")
+			testserver.Lacking(t, "the server's credentials are not in the environment")
 		}
 		file := filepath.Join(t.TempDir(), "credentials")
 		text := fmt.Sprintf("[app]\naws_access_key_id = %s\naws_secret_access_key = %s\n", id, secret)
