@@ -4,44 +4,42 @@ import (
 	"errors"
 	iofs "io/fs"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // nonLocal names the file systems that keep nothing, or that do not keep what flock and fdatasync promise on a local one. FUSE
-// may be anything. A container's overlay is as good as the disk below it, which it does not tell.
+// may be anything. A container's overlay is as good as the disk below it, which it does not tell. The numbers are Linux's (linux/magic.h).
 var nonLocal = map[int64]string{
-	unix.TMPFS_MAGIC:      "tmpfs",
-	unix.RAMFS_MAGIC:      "ramfs",
-	unix.HUGETLBFS_MAGIC:  "hugetlbfs",
-	unix.NFS_SUPER_MAGIC:  "NFS",
-	unix.SMB_SUPER_MAGIC:  "SMB",
-	unix.CIFS_SUPER_MAGIC: "SMB (cifs)",
-	unix.SMB2_SUPER_MAGIC: "SMB 2",
-	unix.FUSE_SUPER_MAGIC: "FUSE",
-	unix.V9FS_MAGIC:       "9p",
-	unix.AFS_SUPER_MAGIC:  "AFS",
-	unix.AFS_FS_MAGIC:     "AFS",
-	unix.CODA_SUPER_MAGIC: "Coda",
-	unix.CEPH_SUPER_MAGIC: "Ceph",
-	unix.NCP_SUPER_MAGIC:  "NCP",
-	0x0bd00bd0:            "Lustre",
-	0x47504653:            "GPFS",
-	0x786f4256:            "vboxsf",
+	0x01021994: "tmpfs",
+	0x858458f6: "ramfs",
+	0x958458f6: "hugetlbfs",
+	0x00006969: "NFS",
+	0x0000517b: "SMB",
+	0xff534d42: "SMB (cifs)",
+	0xfe534d42: "SMB 2",
+	0x65735546: "FUSE",
+	0x01021997: "9p",
+	0x5346414f: "AFS",
+	0x6b414653: "AFS",
+	0x73757245: "Coda",
+	0x00c36400: "Ceph",
+	0x0000564c: "NCP",
+	0x0bd00bd0: "Lustre",
+	0x47504653: "GPFS",
+	0x786f4256: "vboxsf",
 }
 
 // local names the usual ones, for people.
 var local = map[int64]string{
-	unix.EXT4_SUPER_MAGIC:      "ext4",
-	unix.XFS_SUPER_MAGIC:       "xfs",
-	unix.BTRFS_SUPER_MAGIC:     "btrfs",
-	unix.F2FS_SUPER_MAGIC:      "f2fs",
-	unix.OVERLAYFS_SUPER_MAGIC: "overlayfs",
-	unix.REISERFS_SUPER_MAGIC:  "reiserfs",
-	unix.NILFS_SUPER_MAGIC:     "nilfs2",
-	0x2fc12fc1:                 "zfs",
-	0x3153464a:                 "jfs",
-	0xca451a4e:                 "bcachefs",
+	0x0000ef53: "ext4",
+	0x58465342: "xfs",
+	0x9123683e: "btrfs",
+	0xf2f52010: "f2fs",
+	0x794c7630: "overlayfs",
+	0x52654973: "reiserfs",
+	0x00003434: "nilfs2",
+	0x2fc12fc1: "zfs",
+	0x3153464a: "jfs",
+	0xca451a4e: "bcachefs",
 }
 
 // Durable reports whether dir, or what of its parents is there, lies on a file system that keeps what is synced and on which
