@@ -1,18 +1,32 @@
 package fs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/steledb/stele/log"
 )
 
-// open makes what an earlier owner left durable and whole before anything is written behind it: once for each writer. The caller holds io.
+// settle makes durable what an owner's scan has found above the last mark of the newest file, before anybody is shown it.
 //
-// What lies above the last mark of the newest file may be in the page cache only, though it can be read: after a failed fdatasync Linux holds
-// such pages for clean. So it is written again, in place, and then synced; then the file is closed with a final mark (F1), and what was
-// torn behind it is cut off; a final mark that is there lies above what it says was synced, and is written again likewise. A crash in between leaves the same objects, and the next open does all of it again. A
-// newest file without any object goes away, and its number is used again: its name may not be durable.
+// It may be in the page cache only, though it can be read: after a failed fdatasync Linux holds such pages for clean, and drops them when it
+// likes. So it is written again, in place, marks too, and then synced. What was dropped before that is found missing by another scan, and is torn;
+// what that scan finds stays. The bytes are those of whole frames, which nobody ever changes.
+func (s *scanner) settle(found scanned) error {
+	err := rewrite(s.w.f, found.synced, found.end, s.mut)
+	if err == nil {
+		err = s.w.f.Datasync()
+	}
+	s.w.drop()
+	return err
+}
+
+// open makes what an earlier owner left whole before anything is written behind it: once for each writer. The caller holds io.
+//
+// What is in the newest file has been settled. It is closed with a final mark (F1), and what was torn behind it is cut off. A crash in between
+// leaves the same objects, and the next open does all of it again. A newest file without any object goes away, and its number is used again: its
+// name may not be durable.
 func (w *writer) open() error {
 	if w.opened {
 		return nil
@@ -22,11 +36,15 @@ func (w *writer) open() error {
 	}
 	w.in.mu.Lock()
 	var f *file
-	if n := len(w.in.files); n > 0 {
+	if n := len(w.in.files); n > 0 && !w.in.files[n-1].closed {
 		f = w.in.files[n-1]
 	}
+	settled := f == nil || f.owned
 	w.in.mu.Unlock()
-	if f != nil && !f.closed {
+	if !settled { // the handle has failed meanwhile
+		return cmp.Or(w.l.failedNow(), log.ErrClosed)
+	}
+	if f != nil {
 		if err := w.seal(f); err != nil {
 			return err
 		}
@@ -54,7 +72,7 @@ func (w *writer) seal(f *file) error {
 		w.in.mu.Unlock()
 		return nil
 	}
-	if err := w.rewriteTail(f, &found); err != nil {
+	if err := w.cut(f, &found); err != nil {
 		return err
 	}
 	w.in.mu.Lock()
@@ -63,7 +81,8 @@ func (w *writer) seal(f *file) error {
 	return nil
 }
 
-func (w *writer) rewriteTail(f *file, found *scanned) (err error) {
+// cut ends a file behind its last whole frame.
+func (w *writer) cut(f *file, found *scanned) (err error) {
 	h, err := w.l.fsys.Open(f.path, readWrite)
 	if err != nil {
 		return fmt.Errorf("cannot repair %s: %w", f.path, err)
@@ -81,13 +100,6 @@ func (w *writer) rewriteTail(f *file, found *scanned) (err error) {
 		} else if err != nil {
 			return w.l.fail(fmt.Errorf("cannot repair %s: %w", f.path, err))
 		}
-	}
-	err = rewrite(h, found.synced, found.end, w.l.mut)
-	if err == nil {
-		err = h.Datasync()
-	}
-	if err != nil {
-		return w.l.fail(fmt.Errorf("cannot rewrite %s: %w", f.path, err))
 	}
 	if !found.final {
 		last := found.entries[len(found.entries)-1]
@@ -151,6 +163,9 @@ func (l *Log) Adopt(ctx context.Context, inst log.ID, head log.Pos, unfenced []*
 		if err := l.failedNow(); err != nil {
 			return err
 		}
+		if w.stopped() {
+			return log.WithOutcome(log.NotWritten, log.ErrClosed)
+		}
 		if err := w.open(); err != nil {
 			return err
 		}
@@ -166,7 +181,7 @@ func (l *Log) Adopt(ctx context.Context, inst log.ID, head log.Pos, unfenced []*
 
 func (w *writer) adopt(head log.Pos, unfenced []*log.Object) error {
 	if head != (log.Pos{}) {
-		p, ok, err := w.in.find(head.Key, true)
+		p, ok, err := w.in.find(head.Key)
 		if err != nil {
 			return err
 		}
@@ -177,7 +192,7 @@ func (w *writer) adopt(head log.Pos, unfenced []*log.Object) error {
 	places := map[*file][]located{}
 	var files []*file
 	for _, o := range unfenced {
-		p, ok, err := w.in.find(o.Key(), true)
+		p, ok, err := w.in.find(o.Key())
 		if err != nil {
 			return err
 		}

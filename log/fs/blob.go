@@ -116,8 +116,8 @@ func (l *Log) Delete(ctx context.Context, inst log.ID, upTo log.Key) error {
 			writing()
 			return l.deleteAll(inst)
 		}
-		in, owner := l.instance(inst), l.owner()
-		if err := in.refresh(ctx, owner); err != nil {
+		in, err := l.look(ctx, inst)
+		if err != nil {
 			return err
 		}
 		writing()

@@ -46,7 +46,7 @@ func clone[K comparable, V any](m map[K]V) map[K]V {
 	return c
 }
 
-func (w *world) open(p *crashfs.Process) (*fs.Log, error) {
+func (w *world) open(p fs.FS) (*fs.Log, error) {
 	o := w.options
 	o.FS = p
 	l, err := fs.Open(context.Background(), o)
@@ -60,7 +60,7 @@ var ctx = context.Background()
 
 // session opens the database as an owner, checks that everything is there that must be, and commits n objects. A returned
 // failure is one of the package; err one of the machine.
-func (w *world) session(p *crashfs.Process, n int, close bool) (err error, failure error) {
+func (w *world) session(p fs.FS, n int, close bool) (err error, failure error) {
 	l, err := w.open(p)
 	if err != nil {
 		return err, nil

@@ -48,9 +48,10 @@
 //	            synced; rename; sync of the directory. Objects come after that. After a crash: the file is there, without objects, or is not.
 //	root        under the flock on ROOT.lock: read and compare; write ROOT.next, fsync, rename over ROOT, sync the directory — the commit.
 //	            After a crash: the old root or the new one.
-//	open        (the owner, at the first Adopt or Append) what lies above the newest file's last mark is written again in place and synced,
-//	            then a final mark, then what is torn is cut off, then all of it is synced. After a crash: the same again. A newest
-//	            file that holds no object is removed.
+//	settle      (the owner, when it first looks) what lies above the newest file's last mark is written again in place and synced, then read
+//	            anew: what the owner sees is durable. After a crash: the same again.
+//	open        (the owner, at the first Adopt or Append) a final mark behind it, then what is torn is cut off, then all of it is synced.
+//	            After a crash: the same again. A newest file that holds no object is removed.
 //	Adopt       open; every object that it is given is written again in place and synced.
 //	blob        write a temporary file, fsync, rename, sync the directory — the commit.
 //	Delete      whole files, lowest first, each followed by a sync of the directory. After a crash: fewer files, no gap.
@@ -60,7 +61,8 @@
 // What an owner finds in the newest file behind the last whole frame, or in an object that no mark covers and whose bytes are not those
 // of its hash, is torn, unless something behind it proves that it was durable: a mark that covers it, or an object whose fenced is
 // beyond what the file holds before the damage. Torn bytes are cut off and reported; everything else is log.ErrCorrupt, with file and offset, and so is a
-// missing file. What cannot be told: the loss of the end of the newest file, exactly at a frame's boundary, or of a whole newest file.
+// missing file. An owner judges by what is on the disk: what the page cache alone still has of a failed sync is settled before, or gone and
+// torn. What cannot be told: the loss of the end of the newest file, exactly at a frame's boundary, or of a whole newest file.
 //
 // Readers, in this or another process, take no lock, never write and never sync. They see what a mark covers, or what a later
 // object of the file proves to have been acknowledged by its fenced, and take what lies behind as not yet written.

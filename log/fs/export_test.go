@@ -13,6 +13,7 @@ const (
 	MutSkipDirSync   = mutSkipDirSync
 	MutBelowMarkTorn = mutBelowMarkTorn
 	MutNoRewrite     = mutNoRewrite
+	MutLookOnce      = mutLookOnce
 	MutGoOn          = mutGoOn
 	MutFinalUnsynced = mutFinalUnsynced
 	MutShowUnmarked  = mutShowUnmarked

@@ -20,6 +20,7 @@ type instance struct {
 	dir string
 
 	scanning sync.Mutex // one refresh or load at a time; held while files are read, never by a flush
+	ended    bool       // the lock was given back; guarded by scanning
 
 	mu    sync.Mutex // guards files and what is in them; never held while a file is read, or written but for a mark
 	files []*file    // by number
@@ -40,7 +41,7 @@ type file struct {
 	min    uint64
 	max    uint64 // first t of the lowest and highest key
 	maxT   uint64
-	synced int64   // entries below it lie below a sync mark
+	synced int64   // entries below it lie below a sync mark, or were settled
 	byKey  []entry // in key order
 	found  scanned // of the last scan, if the file is not closed and not live
 	owned  bool    // found is an owner's
@@ -97,20 +98,20 @@ func (f *file) lookup(firstT uint64) (entry, bool) {
 	return f.byKey[i], true
 }
 
-// shown returns the entries that a reader may see, those behind the first t after, at most n. An owner sees what is there;
-// everybody else what lies below a mark or what a later object of the file proves to have been acknowledged.
-func (f *file) shown(after uint64, all bool, n int, to []located) []located {
+// shown returns the entries that may be seen, those behind the first t after, at most n: what is known to be durable because it lies below a mark,
+// because a later object of the file proves it to have been acknowledged, or because an owner has settled it.
+func (f *file) shown(after uint64, n int, to []located) []located {
 	i, found := slices.BinarySearchFunc(f.byKey, after, func(e entry, t uint64) int { return cmp.Compare(e.firstT, t) })
 	if found {
 		i++
 	}
-	return f.shownFrom(i, all, n, to)
+	return f.shownFrom(i, n, to)
 }
 
-func (f *file) shownFrom(i int, all bool, n int, to []located) []located {
+func (f *file) shownFrom(i int, n int, to []located) []located {
 	for ; i < len(f.byKey) && n > 0; i++ {
 		e := &f.byKey[i]
-		if all || e.at < f.synced || f.proven(e) {
+		if f.closed || e.at < f.synced || f.proven(e) {
 			to = append(to, located{f, *e})
 			n--
 		}
@@ -141,16 +142,28 @@ type located struct {
 
 func (p *located) objectKey() log.Key { return p.file.key(&p.entry) }
 
-// instance returns what the handle knows of an instance.
+// instance returns what the handle knows of an instance. The caller holds mu.
 func (l *Log) instance(id log.ID) *instance {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	in := l.instances[id]
 	if in == nil {
 		in = &instance{l: l, id: id, dir: l.instanceDir(id)}
 		l.instances[id] = in
 	}
 	return in
+}
+
+// look returns what is there of an instance now. An owner may have to write for it (scanner.settle).
+func (l *Log) look(ctx context.Context, id log.ID) (*instance, error) {
+	l.mu.Lock()
+	in, owner := l.instance(id), l.held != nil && !l.releasing
+	l.mu.Unlock()
+	if !owner {
+		return in, in.refresh(ctx, false)
+	}
+	return in, l.apart(ctx, func(ctx context.Context, writing func()) error {
+		writing()
+		return in.refresh(ctx, true)
+	})
 }
 
 // refresh looks which files there are, and reads what the last one has gained. owner: the caller holds the lock, so nobody
@@ -227,7 +240,7 @@ func (in *instance) examine(ctx context.Context, owner bool) error {
 		}
 		newest := i == len(files)-1
 		in.mu.Lock()
-		skip := f.live || f.closed || newest && f.owned && owner
+		skip := f.live || f.closed || newest && f.owned
 		in.mu.Unlock()
 		if skip {
 			continue
@@ -266,9 +279,15 @@ func (in *instance) summarize(f *file) (bool, error) {
 	return true, nil
 }
 
-// read scans a file.
+// read scans a file. An owner settles the newest; one that has failed, or given the lock back, reads it like everybody else. The caller
+// holds scanning.
 func (in *instance) read(f *file, newest, owner bool) error {
-	h, err := in.l.fsys.Open(f.path, readOnly)
+	owner = owner && newest && !in.ended && in.l.failedNow() == nil
+	flag := readOnly
+	if owner {
+		flag = readWrite
+	}
+	h, err := in.l.fsys.Open(f.path, flag)
 	if err != nil {
 		return err
 	}
@@ -280,8 +299,17 @@ func (in *instance) read(f *file, newest, owner bool) error {
 	}
 	in.mu.Unlock()
 	have.entries = slices.Clip(have.entries)
-	s := scanner{file: f, w: window{f: h}, newest: newest, owner: owner && newest, mut: in.l.mut}
+	s := scanner{file: f, w: window{f: h}, newest: newest, owner: owner, mut: in.l.mut}
 	found, err := s.scan(have)
+	if err == nil && owner && found.synced < found.end {
+		if err := s.settle(found); err != nil {
+			return in.l.fail(fmt.Errorf("cannot rewrite %s: %w", f.path, err))
+		}
+		if in.l.mut != mutLookOnce {
+			found.resume, found.final = found.synced, false
+			found, err = s.scan(found)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -290,9 +318,11 @@ func (in *instance) read(f *file, newest, owner bool) error {
 	if f.live {
 		return nil // the writer has taken it over meanwhile, and knows more
 	}
-	f.set(found, owner && newest)
+	f.set(found, owner)
 	if f.closed = !newest; f.closed {
 		f.found = scanned{}
+	}
+	if f.closed || owner || in.l.mut == mutShowUnmarked {
 		f.synced = found.end
 	}
 	return nil
@@ -332,7 +362,7 @@ func (in *instance) load(f *file) error {
 }
 
 // find returns the place of an object that is there. The caller has refreshed.
-func (in *instance) find(k log.Key, all bool) (p located, ok bool, err error) {
+func (in *instance) find(k log.Key) (p located, ok bool, err error) {
 	in.mu.Lock()
 	var files []*file
 	for _, f := range in.files {
@@ -349,7 +379,7 @@ func (in *instance) find(k log.Key, all bool) (p located, ok bool, err error) {
 		}
 		in.mu.Lock()
 		e, found := f.lookup(k.FirstT)
-		found = found && (all || e.at < f.synced || f.closed || f.proven(&e))
+		found = found && (f.closed || e.at < f.synced || f.proven(&e))
 		in.mu.Unlock()
 		if found {
 			return located{f, e}, true, nil
@@ -359,7 +389,7 @@ func (in *instance) find(k log.Key, all bool) (p located, ok bool, err error) {
 }
 
 // next returns up to n of the objects behind a key, in order: those that are there of the lowest keys.
-func (in *instance) next(after log.Key, all bool, n int) ([]located, error) {
+func (in *instance) next(after log.Key, n int) ([]located, error) {
 	in.mu.Lock()
 	var files []*file
 	for _, f := range in.files {
@@ -385,9 +415,9 @@ func (in *instance) next(after log.Key, all bool, n int) ([]located, error) {
 		}
 		in.mu.Lock()
 		if f.epoch > after.Epoch {
-			out = f.shownFrom(0, all || f.closed, n, out)
+			out = f.shownFrom(0, n, out)
 		} else {
-			out = f.shown(after.FirstT, all || f.closed, n, out)
+			out = f.shown(after.FirstT, n, out)
 		}
 		in.mu.Unlock()
 		slices.SortStableFunc(out, func(a, b located) int { return a.objectKey().Compare(b.objectKey()) })
@@ -397,7 +427,7 @@ func (in *instance) next(after log.Key, all bool, n int) ([]located, error) {
 }
 
 // last is the highest key that is there.
-func (in *instance) last(all bool) (log.Key, bool) {
+func (in *instance) last() (log.Key, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var k log.Key
@@ -405,13 +435,13 @@ func (in *instance) last(all bool) (log.Key, bool) {
 		if !f.known {
 			continue
 		}
-		if f.closed || f.live || all {
+		if f.closed || f.live {
 			if f.maxKey().Compare(k) > 0 {
 				k = f.maxKey()
 			}
 			continue
 		}
-		for _, p := range f.shownFrom(0, false, len(f.byKey), nil) {
+		for _, p := range f.shownFrom(0, len(f.byKey), nil) {
 			if p.objectKey().Compare(k) > 0 {
 				k = p.objectKey()
 			}

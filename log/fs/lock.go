@@ -3,7 +3,9 @@ package fs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,7 +61,7 @@ func (l *Log) release(h *held) error {
 		l.mu.Unlock()
 		return nil
 	}
-	writers := l.writers
+	writers, instances := l.writers, slices.Collect(maps.Values(l.instances))
 	l.writers = map[log.ID]*writer{}
 	l.releasing = true
 	l.mu.Unlock()
@@ -68,6 +70,11 @@ func (l *Log) release(h *held) error {
 		if e := w.stop(); err == nil {
 			err = e
 		}
+	}
+	for _, in := range instances { // which may be settling something
+		in.scanning.Lock()
+		in.ended = true
+		in.scanning.Unlock()
 	}
 	l.mu.Lock()
 	l.held, l.releasing = nil, false

@@ -13,6 +13,7 @@ const (
 	mutSkipDirSync            // no sync of the directory after a rename
 	mutBelowMarkTorn          // damage below a mark counts as torn
 	mutNoRewrite              // what is adopted is synced, but not written again
+	mutLookOnce               // what an owner has written again counts as it was read before
 	mutGoOn                   // a failure does not end the use of the handle
 	mutFinalUnsynced          // the next file gets its name before this one's final mark is durable
 	mutShowUnmarked           // a reader sees what no mark covers

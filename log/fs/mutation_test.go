@@ -13,6 +13,7 @@ func TestMutations(t *testing.T) {
 	quiet := func(string, ...any) {}
 	crash := func(m fs.Mutation) error { return crashEverywhere(quiet, m, 12) }
 	eio := func(m fs.Mutation) error { return failEverywhere(quiet, m, syscall.EIO, 8) }
+	vanish := func(m fs.Mutation) error { return vanishing(quiet, m, 4) }
 	for _, c := range []struct {
 		name  string
 		rule  fs.Mutation
@@ -23,7 +24,8 @@ func TestMutations(t *testing.T) {
 		{"a failed fdatasync is tried again", fs.MutRetrySync, map[string]func(fs.Mutation) error{"EIO": eio}},
 		{"no sync of the directory after a rename", fs.MutSkipDirSync, map[string]func(fs.Mutation) error{"crash": crash}},
 		{"damage below a mark counts as torn", fs.MutBelowMarkTorn, map[string]func(fs.Mutation) error{"L10": flipEveryByte}},
-		{"what is adopted is not written again", fs.MutNoRewrite, map[string]func(fs.Mutation) error{"EIO": eio}},
+		{"what is adopted is not written again", fs.MutNoRewrite, map[string]func(fs.Mutation) error{"EIO": eio, "page cache": vanish}},
+		{"what an owner has written again counts as it was read before", fs.MutLookOnce, map[string]func(fs.Mutation) error{"page cache": vanish}},
 		{"the next file gets its name before the last mark of this one is durable", fs.MutFinalUnsynced, map[string]func(fs.Mutation) error{"crash": crash}},
 		{"a reader sees what no mark covers", fs.MutShowUnmarked, map[string]func(fs.Mutation) error{"reader": seesUnsynced}},
 		{"the lock's file need not be the one at its path", fs.MutPathUnchecked, map[string]func(fs.Mutation) error{"lock": replaceLock}},

@@ -24,12 +24,12 @@ func (l *Log) Get(ctx context.Context, inst log.ID, k log.Key) (*log.Object, err
 		return nil, err
 	}
 	defer end()
-	in, owner := l.instance(inst), l.owner()
 	for try := 0; ; try++ {
-		if err := in.refresh(ctx, owner); err != nil {
+		in, err := l.look(ctx, inst)
+		if err != nil {
 			return nil, err
 		}
-		p, ok, err := in.find(k, owner)
+		p, ok, err := in.find(k)
 		if err != nil {
 			return nil, err
 		}
@@ -73,19 +73,18 @@ func (l *Log) List(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[lo
 // pages yields the places of the objects behind after, in key order, up to the highest that was there when it began.
 func (l *Log) pages(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[[]located, error] {
 	return func(yield func([]located, error) bool) {
-		in, owner := l.instance(inst), l.owner()
-		if err := in.refresh(ctx, owner); err != nil {
+		in, err := l.look(ctx, inst)
+		if err != nil {
 			yield(nil, err)
 			return
 		}
-		all := owner || l.mut == mutShowUnmarked
-		last, ok := in.last(all)
+		last, ok := in.last()
 		for ok && after.Compare(last) < 0 {
 			if ctx.Err() != nil {
 				yield(nil, context.Cause(ctx))
 				return
 			}
-			page, err := in.next(after, all, pageSize)
+			page, err := in.next(after, pageSize)
 			if err != nil {
 				yield(nil, err)
 				return

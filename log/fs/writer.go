@@ -78,12 +78,7 @@ func (l *Log) writer(inst log.ID) (*writer, error) {
 	}
 	w := l.writers[inst]
 	if w == nil {
-		in := l.instances[inst]
-		if in == nil {
-			in = &instance{l: l, id: inst, dir: l.instanceDir(inst)}
-			l.instances[inst] = in
-		}
-		w = &writer{l: l, in: in}
+		w = &writer{l: l, in: l.instance(inst)}
 		l.writers[inst] = w
 	}
 	return w, nil
@@ -208,6 +203,13 @@ func (w *writer) stop() error {
 	return w.finish()
 }
 
+// stopped reports whether the lock is being given back, or was. Whoever holds io and is told that it is not is waited for.
+func (w *writer) stopped() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopping
+}
+
 func answer(batch []*request, err error) {
 	for _, r := range batch {
 		r.err = err
@@ -265,7 +267,7 @@ func (w *writer) settle(batch []*request) []*request {
 			again = append(again, r)
 			continue
 		}
-		p, ok, err := w.in.find(k, true)
+		p, ok, err := w.in.find(k)
 		switch {
 		case err != nil:
 			answer([]*request{r}, log.WithOutcome(log.NotWritten, err))
@@ -421,9 +423,8 @@ func (w *writer) finish() error {
 		err = w.h.Sync()
 	}
 	w.in.mu.Lock()
-	w.file.live = false
-	if err == nil { // else nothing says that the file has ended
-		w.file.closed, w.file.loaded, w.file.byKey = true, false, nil
+	if err == nil { // else nothing says that the file has ended: what is known of it stays
+		w.file.live, w.file.closed, w.file.loaded, w.file.byKey = false, true, false, nil
 	}
 	w.in.mu.Unlock()
 	path := w.file.path
