@@ -265,32 +265,3 @@ func (w *world) checkKeys(l *truth) {
 		}
 	}
 }
-
-func (w *world) count() counts {
-	c := counts{epochs: len(w.claims), reads: len(w.reads), calls: w.sent}
-	for _, s := range w.subs {
-		c.reports += int(s.next - max(s.from, 1))
-	}
-	var failed *transactor.CommitError
-	for _, o := range w.ops {
-		switch err := o.err; {
-		case o.lost:
-			c.lost++
-		case err == nil && o.repeated:
-			c.repeated++
-		case err == nil:
-			c.committed++
-		case errors.Is(err, transactor.ErrUnknownOutcome):
-			c.unknown++
-		case errors.Is(err, tx.ErrIdempotencyMismatch):
-			c.mismatched++
-		case errors.Is(err, transactor.ErrBusy):
-			c.busy++
-		case errors.As(err, &failed), errors.Is(err, transactor.ErrClosed):
-			c.failed++
-		case errors.Is(err, tx.ErrCASFailed):
-			c.refused++
-		}
-	}
-	return c
-}

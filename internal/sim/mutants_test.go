@@ -1,16 +1,12 @@
+//go:build unix
+
 package sim
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -60,41 +56,30 @@ var mutations = []mutation{
 	{"fs-show-unmarked", "fs: a reader sees what no mark covers"},
 }
 
-// mutationSeeds is how many seeds each mutation is given.
-const mutationSeeds = 5000
+// mutationSeeds is how many seeds each mutation is given: as many as make test runs without any.
+const mutationSeeds = simulationSeeds
 
 // TestSeededBugs breaks one line after the other, and the simulation must notice each, within so many seeds.
 func TestSeededBugs(t *testing.T) {
 	if testing.Short() || raced {
-		t.Skip("builds and runs a test binary many times")
+		t.Skip("makes thousands of runs")
 	}
-	bin := filepath.Join(t.TempDir(), "sim.test")
-	if out, err := exec.Command("go", "test", "-c", "-tags", "mutate", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building with -tags mutate: %v\n%s", err, out)
-	}
-	found := make([]int, len(mutations))
-	how := make([]string, len(mutations))
-	todo := make(chan int)
-	var work sync.WaitGroup
-	for range 2 {
-		work.Go(func() {
-			for i := range todo {
-				found[i], how[i] = catch(t, bin, mutations[i].name)
-			}
-		})
-	}
+	e := newEngine(t, "mutate")
 	began := time.Now()
-	for i := range mutations {
-		todo <- i
-	}
-	close(todo)
-	work.Wait()
 	var rows strings.Builder
-	for i, m := range mutations {
-		if found[i] == 0 {
+	for _, m := range mutations {
+		e.env = map[string]string{"STELE_MUTANT": m.name}
+		caught := run{}
+		e.each(1, mutationSeeds, func(r run) bool {
+			if r.failed {
+				caught = r
+			}
+			return !r.failed
+		})
+		if !caught.failed {
 			t.Errorf("%s: %s: no seed of %d notices", m.name, m.what, mutationSeeds)
 		}
-		fmt.Fprintf(&rows, "| `%s` | %s | %d | %s |\n", m.name, m.what, found[i], how[i])
+		fmt.Fprintf(&rows, "| `%s` | %s | %d | %s |\n", m.name, m.what, caught.seed, cell(caught.sign()))
 	}
 	t.Logf("in %v:\n%s", time.Since(began).Round(time.Second), &rows)
 	if *table != "" && !t.Failed() {
@@ -104,44 +89,15 @@ func TestSeededBugs(t *testing.T) {
 	}
 }
 
-var (
-	seedLine  = regexp.MustCompile(`(?m)^seed (\d+)$`)
-	wrongLine = regexp.MustCompile(`(?m)^ *[\d.]+s  WRONG  (.*)$`)
-)
-
-// catch runs the simulation with one mutation until it fails, and returns after how many seeds it did, and how; 0: it did not.
-func catch(t *testing.T, bin, name string) (seeds int, how string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "-test.run", "^TestSimulation$", "-test.timeout", "9m", "-sim.tell", "-sim.patience", "20", "-sim.seeds", strconv.Itoa(mutationSeeds))
-	cmd.Env = append(os.Environ(), "STELE_MUTANT="+name)
-	b, err := cmd.CombinedOutput()
-	out := string(b)
-	if err == nil {
-		return 0, ""
+// cell is text for a table, cut short.
+func cell(text string) string {
+	if short, _, ok := strings.Cut(text, ": "); ok && len(short) >= 30 {
+		text = short
 	}
-	last := seedLine.FindAllStringSubmatch(out, -1)
-	if len(last) == 0 {
-		t.Errorf("%s: %v\n%s", name, err, out)
-		return 0, ""
+	if r := []rune(text); len(r) > 90 {
+		text = string(r[:90]) + "…"
 	}
-	seeds, _ = strconv.Atoi(last[len(last)-1][1])
-	switch w := wrongLine.FindStringSubmatch(out); {
-	case w != nil:
-		how, _, _ = strings.Cut(w[1], ": ")
-		if len(how) < 30 {
-			how = w[1]
-		}
-		if r := []rune(how); len(r) > 90 {
-			how = string(r[:90]) + "…"
-		}
-		how = strings.ReplaceAll(how, "|", "\\|")
-	case strings.Contains(out, "panic:"):
-		how = "a panic"
-	default:
-		how = "it does not come to rest"
-	}
-	return seeds, how
+	return strings.ReplaceAll(text, "|", "\\|")
 }
 
 // writeTable puts rows between the marks of a file.

@@ -269,7 +269,7 @@ func (w *world) take(s *subscriber, r *tx.Report) {
 		w.fail("%s got t = %d between values at %d and %d", s.name, r.T, before, after)
 	}
 	w.seeTx(r.T, r.TxData, s.name)
-	w.look(s.name, r.DBAfter)
+	w.lookAtEnds(s.name, r)
 	w.mu.Lock()
 	s.next = r.T + 1
 	w.note("%s  gets t = %d", s.name, r.T)

@@ -1,192 +1,130 @@
+//go:build unix
+
 package sim
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
-	"runtime/debug"
-	"strings"
+	"sync"
 	"testing"
-	"testing/cryptotest"
-	"testing/synctest"
 	"time"
 )
 
 var (
-	seeds    = flag.Int("sim.seeds", 0, "how many seeds TestSimulation runs; 0: as many as make test should")
-	seed     = flag.Uint64("sim.seed", 0, "the first of them; 0: 1, or, with -sim.forever, one that the clock gives")
-	verbose  = flag.Bool("sim.v", false, "print the transcript of every run as it goes")
-	forever  = flag.Bool("sim.forever", false, "run new seeds until one fails")
-	all      = flag.Bool("sim.all", false, "count the failures instead of ending with the first")
-	tell     = flag.Bool("sim.tell", false, "print each seed before it is run")
-	patience = flag.Int("sim.patience", 120, "how many seconds one run may take, by the real clock")
+	seeds   = flag.Int("sim.seeds", 0, "how many seeds are run; 0: as many as make test should")
+	seed    = flag.Uint64("sim.seed", 0, "the first of them; 0: 1, or, with -sim.forever, one that the clock gives")
+	verbose = flag.Bool("sim.v", false, "print the transcript of every run as it goes")
+	forever = flag.Bool("sim.forever", false, "run new seeds until one fails")
+	all     = flag.Bool("sim.all", false, "count the failures instead of ending with the first")
 )
+
+// simulationSeeds is how many seeds TestSimulation runs.
+const simulationSeeds = 2000
 
 // tellEvery is how often -sim.forever says how far it is.
 const tellEvery = 10 * time.Second
 
-// TestSimulation runs the simulation for many seeds.
-func TestSimulation(t *testing.T) {
-	n, first := *seeds, max(*seed, 1)
+// series is the seeds to run: n of them, unless the flags say otherwise.
+func series(n int) (first uint64, _ int) {
+	first = max(*seed, 1)
 	switch {
 	case *forever:
 		n = 1 << 62
 		if *seed == 0 {
 			first = uint64(time.Now().Unix()) << 20
 		}
-	case n == 0 && (testing.Short() || raced):
-		n = 200
-	case n == 0:
-		n = 3000
+	case *seeds > 0:
+		n = *seeds
 	}
-	defer alone()()
+	return first, n
+}
+
+// TestSimulation runs the simulation for many seeds, each of which replays exactly.
+func TestSimulation(t *testing.T) {
+	if raced {
+		t.Skip("the race detector does not see into the machine that the runs are on; it sees TestNative")
+	}
+	n := simulationSeeds
+	if testing.Short() {
+		n = 100
+	}
+	first, n := series(n)
+	e := newEngine(t)
 	began, told := time.Now(), time.Now()
 	var sum counts
-	failures := 0
-	defer func() {
-		if failures > 0 {
-			t.Errorf("%d seeds failed", failures)
-		}
-	}()
-	for i := range n {
-		s := first + uint64(i)
-		if *tell {
-			fmt.Printf("seed %d\n", s)
-		}
-		r := play(t, s)
+	ran, failures := 0, 0
+	e.each(first, n, func(r run) (more bool) {
+		ran++
 		sum.add(r.counts)
-		if *all && len(r.wrong) > 0 {
+		if r.failed && *all {
 			failures++
-			fmt.Printf("seed %d: %.150s\n", s, r.wrong[0])
-		} else if len(r.wrong) > 0 {
-			t.Fatalf("seed %d, the transcript of this run:\n%s\nseed %d:\n%s\n\n%s", s, r.transcript(), s, strings.Join(r.wrong, "\n"), again(s))
+			fmt.Printf("seed %d: %s\n", r.seed, r.sign())
+		} else if r.failed {
+			t.Errorf("seed %d, the transcript of this run:\n%s\nIt runs again, just so, with:\n\tgo test ./internal/sim -run 'TestSimulation$' -sim.seeds 1 -sim.seed %d -sim.v", r.seed, r.transcript, r.seed)
+			return false
 		}
 		if *forever && time.Since(told) > tellEvery {
 			told = time.Now()
-			fmt.Printf("%d seeds without a failure, from %d on, in %v\n", i+1, first, time.Since(began).Round(time.Second))
+			fmt.Printf("%d seeds without a failure, from %d on, in %v\n", ran-failures, first, time.Since(began).Round(time.Second))
 		}
-	}
-	t.Logf("%d seeds in %v: %+v", n, time.Since(began).Round(time.Millisecond), sum)
-}
-
-func again(seed uint64) string {
-	return fmt.Sprintf("go test ./internal/sim -run TestSimulation -sim.seeds 1 -sim.seed %d -sim.v", seed)
-}
-
-// alone makes the process run one goroutine at a time, without the collector's in between, so that a seed says all. It returns what undoes that.
-func alone() func() {
-	procs := runtime.GOMAXPROCS(1)
-	percent := debug.SetGCPercent(-1)
-	return func() {
-		debug.SetGCPercent(percent)
-		runtime.GOMAXPROCS(procs)
-	}
-}
-
-// result is what came of a run.
-type result struct {
-	trace []string
-	wrong []string
-	counts
-}
-
-// counts tell whether the runs were worth it.
-type counts struct {
-	committed, repeated, refused, mismatched, failed, unknown, lost, busy, epochs, reads, reports, calls int
-}
-
-func (c *counts) add(o counts) {
-	c.committed += o.committed
-	c.repeated += o.repeated
-	c.refused += o.refused
-	c.mismatched += o.mismatched
-	c.failed += o.failed
-	c.unknown += o.unknown
-	c.lost += o.lost
-	c.busy += o.busy
-	c.epochs += o.epochs
-	c.reads += o.reads
-	c.reports += o.reports
-	c.calls += o.calls
-}
-
-func (r *result) transcript() string { return strings.Join(r.trace, "\n") }
-
-// play makes one run.
-func play(t *testing.T, seed uint64) (r *result) {
-	var w *world
-	defer func() {
-		if p := recover(); p != nil { // goroutines that never end, most likely
-			buf := make([]byte, 1<<20)
-			buf = buf[:runtime.Stack(buf, true)]
-			r = &result{wrong: []string{fmt.Sprintf("%v\n%s", p, buf)}}
-			if w != nil {
-				w.write()
-				r.trace = w.trace
-			}
-		}
-		collect()
-	}()
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		for range *patience { // a stopped process does not grow old
-			select {
-			case <-over:
-				return
-			case <-time.After(time.Second):
-			}
-		}
-		buf := make([]byte, 1<<20)
-		buf = buf[:runtime.Stack(buf, true)]
-		fmt.Printf("seed %d does not come to rest; the transcript so far:\n%s\n%s\n%s\n", seed, strings.Join(w.trace, "\n"), buf, again(seed))
-		os.Exit(1)
-	}()
-	synctest.Test(t, func(t *testing.T) {
-		cryptotest.SetGlobalRandom(t, seed)
-		w = newWorld(t, seed)
-		w.run()
-		w.took = time.Since(w.began)
+		return true
 	})
-	w.write()
-	if len(w.wrong) == 0 && !w.linearizable() {
-		const what = "what was done to the registers is not linearizable"
-		w.wrong = append(w.wrong, what)
-		w.line(w.took, "WRONG  %s", what)
-		for _, o := range w.history {
-			w.line(w.took, "%+v from %d to %d: %+v", o.Input, o.Call, o.Return, o.Output)
-		}
+	if failures > 0 {
+		t.Errorf("%d of %d seeds failed", failures, ran)
 	}
-	return &result{trace: w.trace, wrong: w.wrong, counts: w.count()}
+	t.Logf("%d seeds in %v: %+v", ran, time.Since(began).Round(time.Millisecond), sum)
 }
 
-// collect collects what the runs so far have left, if it is much.
-func collect() {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	if m.HeapAlloc > 200<<20 {
-		runtime.GC()
-	}
-}
-
-// TestReplay: a seed says what happens, down to the line of the transcript. What Go decides by itself stays: which of several ready cases a select takes, the
-// order of timers that end at one time and of a map's keys; so a few transcripts differ.
+// TestReplay: a seed says what happens, down to the last byte of the transcript.
 func TestReplay(t *testing.T) {
 	if raced {
-		t.Skip("the race detector shuffles goroutines")
+		t.Skip("see TestSimulation")
 	}
-	defer alone()()
-	differ := 0
+	e := newEngine(t)
 	const n = 100
-	for s := range uint64(n) {
-		first, second := play(t, s+1), play(t, s+1)
-		if first.transcript() != second.transcript() {
-			differ++
+	var mu sync.Mutex
+	first := map[uint64]string{}
+	e.each(1, n, func(r run) bool { first[r.seed] = r.transcript; return true })
+	e.each(1, n, func(r run) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if first[r.seed] != r.transcript {
+			t.Errorf("seed %d has another transcript the second time", r.seed)
+		}
+		return true
+	})
+	if len(first) != n || first[1] == first[2] {
+		t.Errorf("%d transcripts, the first two of which are equal: %t", len(first), first[1] == first[2])
+	}
+}
+
+// TestNative makes some runs in this process, on all processors: where the race detector sees them, and Go's scheduler does as it likes, so that a seed is not the whole story.
+func TestNative(t *testing.T) {
+	n := 500
+	if testing.Short() || raced {
+		n = 100
+	}
+	first, n := series(n)
+	began := time.Now()
+	var sum counts
+	failures := 0
+	for i := range n {
+		seed := first + uint64(i)
+		var out bytes.Buffer
+		wrong, c := play(t, seed, &out)
+		sum.add(c)
+		if *verbose || len(wrong) > 0 && !*all {
+			os.Stdout.Write(out.Bytes())
+		}
+		if len(wrong) == 0 {
+			continue
+		}
+		failures++
+		if t.Errorf("seed %d: %s", seed, wrong[0]); !*all {
+			break
 		}
 	}
-	t.Logf("%d of %d seeds had another transcript the second time", differ, n)
-	if differ > n/4 {
-		t.Errorf("%d of %d seeds had another transcript the second time", differ, n)
-	}
+	t.Logf("%d failures of %d seeds in %v: %+v", failures, n, time.Since(began).Round(time.Millisecond), sum)
 }

@@ -1,13 +1,10 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"iter"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,8 +40,7 @@ func callerContext(who string) context.Context {
 
 // call is one call on its way.
 type call struct {
-	n      int // 0 until the scheduler has seen it
-	at     time.Duration
+	n      int
 	h      *handle
 	what   string
 	write  bool
@@ -98,20 +94,15 @@ func (h *handle) do(ctx context.Context, write bool, effect func() error, what s
 	if who, ok := ctx.Value(caller{}).(string); ok {
 		what += " for " + who
 	}
-	c := &call{at: time.Since(w.began), h: h, what: fmt.Sprintf(what, args...), write: write, effect: effect, answer: make(chan answer, 1)}
-	w.arriving = append(w.arriving, c)
+	w.sent++
+	c := &call{n: w.sent, h: h, what: fmt.Sprintf(what, args...), write: write, effect: effect, answer: make(chan answer, 1)}
+	w.calls = append(w.calls, c)
+	w.note("%s  → #%d %s", h.name, c.n, c.what)
 	w.mu.Unlock()
 	select {
 	case a := <-c.answer:
 		return h.answered(c, a)
 	case <-ctx.Done():
-	case <-h.closed:
-	}
-	w.mu.Lock()
-	soon := c.unlike()
-	w.mu.Unlock()
-	select { // of those who give up at one time, always the same are first
-	case <-time.After(soon):
 	case <-h.closed:
 	}
 	h.hold() // a stopped process does not look at its clock
@@ -126,36 +117,11 @@ func (h *handle) do(ctx context.Context, write bool, effect func() error, what s
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.arrivals()
 	if c.limbo = true; !write || c.landed || !h.queue {
 		w.forget(c)
 	}
 	w.note("%s  #%d %s: given up: %v", h.name, c.n, c.what, cause)
 	return cause
-}
-
-// unlike is a short time, another one for each call. The caller holds the world's mu.
-func (c *call) unlike() time.Duration {
-	h := fnv.New32a()
-	h.Write([]byte(c.h.name))
-	h.Write([]byte(c.what))
-	h.Write([]byte{byte(c.n), byte(c.n >> 8)})
-	return time.Duration(1 + h.Sum32()%1_000_000)
-}
-
-// arrivals numbers the calls that have come since it was last looked. Which of several goroutines that wake at one time is first, is chance; here
-// they stand in order. The caller holds mu.
-func (w *world) arrivals() {
-	slices.SortStableFunc(w.arriving, func(a, b *call) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.h.name, b.h.name), strings.Compare(a.what, b.what))
-	})
-	for _, c := range w.arriving {
-		w.sent++
-		c.n = w.sent
-		w.line(c.at, "%s  → #%d %s", c.h.name, c.n, c.what)
-	}
-	w.calls = append(w.calls, w.arriving...)
-	w.arriving = nil
 }
 
 // answered is what a call returns once the scheduler has decided.

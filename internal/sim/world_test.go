@@ -1,15 +1,13 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"testing/synctest"
 	"time"
 
@@ -100,30 +98,25 @@ func (k knobs) String() string {
 
 // world is one run.
 type world struct {
-	t     testing.TB
 	rng   *rand.Rand // of the scheduler alone, so that no race decides what it gives
 	knobs knobs
 	began time.Time
-	took  time.Duration // by its own clock
 
 	server *mem.Server      // unless knobs.fs
 	disk   *crashfs.Machine // if knobs.fs
 
-	mu       sync.Mutex
-	trace    []string
-	lines    []line   // that are still to be written there
-	others   bool     // the scheduler waits for others
-	wrong    []string // what must not be
-	quiet    bool     // calls are made at once, without faults
-	calls    []*call  // on their way
-	arriving []*call  // that the scheduler has not seen
-	sent     int
-	hot      int               // counts the steps since somebody took an epoch down
-	newest   *handle           // who
-	clock    int64             // logical: every call and every answer of a client gets the next
-	acked    uint64            // the highest t that was acknowledged
-	digest   map[uint64]seen   // by t: what its value holds
-	delta    map[uint64]uint64 // by t: the hash of its datoms
+	mu     sync.Mutex
+	out    io.Writer // the transcript
+	wrong  []string  // what must not be
+	quiet  bool      // calls are made at once, without faults
+	calls  []*call   // on their way
+	sent   int
+	hot    int               // counts the steps since somebody took an epoch down
+	newest *handle           // who
+	clock  int64             // logical: every call and every answer of a client gets the next
+	acked  uint64            // the highest t that was acknowledged
+	digest map[uint64]seen   // by t: what its value holds
+	delta  map[uint64]uint64 // by t: the hash of its datoms
 
 	procs   []*proc
 	readers []*reader
@@ -140,8 +133,8 @@ type world struct {
 	syncs   int
 }
 
-func newWorld(t testing.TB, seed uint64) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 0x57e1e)), began: time.Now(), digest: map[uint64]seen{}, delta: map[uint64]uint64{}, claims: map[log.ID]bool{}}
+func newWorld(seed uint64, out io.Writer) *world {
+	w := &world{out: out, rng: rand.New(rand.NewPCG(seed, 0x57e1e)), began: time.Now(), digest: map[uint64]seen{}, delta: map[uint64]uint64{}, claims: map[log.ID]bool{}}
 	w.turnKnobs()
 	if w.knobs.fs {
 		w.disk = crashfs.New()
@@ -152,33 +145,8 @@ func newWorld(t testing.TB, seed uint64) *world {
 }
 
 // note adds a line to the transcript. The caller holds mu.
-func (w *world) note(format string, args ...any) { w.line(time.Since(w.began), format, args...) }
-
-func (w *world) line(at time.Duration, format string, args ...any) {
-	w.lines = append(w.lines, line{at, fmt.Sprintf(format, args...)})
-	if !w.others {
-		w.write()
-	}
-}
-
-// line is one of the transcript that is not written yet.
-type line struct {
-	at   time.Duration
-	text string
-}
-
-// write writes what was said since it was last called. What several goroutines say at one time, between two events, has no order but that of chance: here
-// it is put in one.
-func (w *world) write() {
-	slices.SortStableFunc(w.lines, func(a, b line) int { return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.text, b.text)) })
-	for _, l := range w.lines {
-		text := fmt.Sprintf("%9.3fs  %s", l.at.Seconds(), l.text)
-		w.trace = append(w.trace, text)
-		if *verbose {
-			fmt.Println(text)
-		}
-	}
-	w.lines = w.lines[:0]
+func (w *world) note(format string, args ...any) {
+	fmt.Fprintf(w.out, "%9.3fs  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func (w *world) say(format string, args ...any) {
@@ -222,18 +190,8 @@ func (w *world) rest() { w.sleep(0) }
 
 // sleep lets d pass, and everybody come to rest then.
 func (w *world) sleep(d time.Duration) {
-	w.mu.Lock()
-	w.others = true
-	w.mu.Unlock()
-	if d > 0 {
-		time.Sleep(d)
-	}
+	time.Sleep(d)
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.arrivals()
-	w.others = false
-	w.write()
 }
 
 // run is the whole run, inside its bubble.
@@ -242,8 +200,7 @@ func (w *world) run() {
 	defer w.bury()
 	w.begin()
 	for range w.knobs.steps {
-		// A moment passes, so that what begins at different steps does not end at one time: Go lets chance decide which of such timers is first.
-		if w.sleep(time.Duration(1 + w.rng.IntN(999))); w.isWrong() {
+		if w.rest(); w.isWrong() {
 			return
 		}
 		if w.knobs.fs {
