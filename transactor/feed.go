@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +16,8 @@ import (
 )
 
 // feed hands committed transactions to subscribers. It keeps the newest in memory, in a bounded window; whoever is behind the window reads the log. A
-// subscriber pulls, on its own goroutine: a slow one holds nothing but its place, and what it does is nobody else's business (P9).
+// subscriber pulls, on its own goroutine: a slow one holds the report that it looks at and, while it reads the log, what is read ahead, and what it does is
+// nobody else's business (P9).
 type feed struct {
 	mu          sync.Mutex
 	subscribers int
@@ -126,26 +128,30 @@ func (f *feed) begin(last uint64) {
 	f.last = last
 }
 
-// at is the part of the window that begins with transaction t; if t is not in it, the stretch is empty, and last is the newest transaction that was
-// published. more is closed once there is more.
-func (f *feed) at(t uint64) (s stretch, last uint64, more <-chan struct{}) {
+// at is the report of transaction t, if it is in the window; last is the newest transaction that was published. more is closed once there is more. It is one
+// report, and not all that the window has: a subscriber that takes nothing more would keep them, long after they left the window.
+func (f *feed) at(t uint64) (r *tx.Report, last uint64, more <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.more == nil {
 		f.more = make(chan struct{})
 	}
-	for i := len(f.window) - 1; i >= 0 && f.window[i].last() >= t; i-- {
-		if s := f.window[i]; s.first() <= t {
-			if n := t - s.first(); n > 0 {
-				s.before, s.txs = s.after.WithBasis(t-1), s.txs[n:]
-			}
-			return s, f.last, f.more
-		}
-	}
 	if mutant.Is("feed-skips") && len(f.window) > 0 && f.window[0].first() > t {
-		return f.window[0], f.last, f.more
+		t = f.window[0].first()
 	}
-	return stretch{}, f.last, f.more
+	i := sort.Search(len(f.window), func(i int) bool { return f.window[i].last() >= t })
+	if i == len(f.window) || f.window[i].first() > t {
+		return nil, f.last, f.more
+	}
+	s := &f.window[i]
+	before, after := s.before, s.after
+	if t > s.first() {
+		before = after.WithBasis(t - 1)
+	}
+	if t < s.last() {
+		after = after.WithBasis(t)
+	}
+	return reportOf(s.txs[t-s.first()], before, after), f.last, f.more
 }
 
 // source is what a subscription reads.
@@ -162,22 +168,15 @@ func (f *feed) subscribe(ctx context.Context, src source, from uint64, ended cha
 		defer f.leave()
 		next := max(from, 1)
 		for failures := 0; ; {
-			s, last, more := f.at(next)
-			if len(s.txs) > 0 {
-				before := s.before
-				for i, t := range s.txs {
-					after := s.after
-					if i < len(s.txs)-1 {
-						after = s.after.WithBasis(t.T)
-					}
-					if ctx.Err() != nil {
-						yield(nil, context.Cause(ctx))
-						return
-					}
-					if !yield(reportOf(t, before, after), nil) {
-						return
-					}
-					before, next = after, t.T+1
+			r, last, more := f.at(next)
+			if r != nil {
+				if ctx.Err() != nil {
+					yield(nil, context.Cause(ctx))
+					return
+				}
+				next = r.T + 1
+				if !yield(r, nil) {
+					return
 				}
 				continue
 			}
@@ -186,6 +185,9 @@ func (f *feed) subscribe(ctx context.Context, src source, from uint64, ended cha
 				for t, err := range src.TxRange(ctx, next, last+1) {
 					if err != nil {
 						failed = err
+						break
+					}
+					if ctx.Err() != nil {
 						break
 					}
 					d := src.DB() // not the one from before: it would be kept from being forgotten

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -406,5 +407,134 @@ func TestSubscribe_ReadsWhileTheStoreIsClosed(t *testing.T) {
 		}
 		close(l.returns)
 		<-x.Ended()
+	})
+}
+
+func TestSubscribe_FromTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, _ := w.open(Options{})
+		mustTransact(t, x, people)
+		r := w.read()
+		var wait sync.WaitGroup
+		for _, s := range []subscriber{x, r} {
+			wait.Go(func() { checkFeed(t, s, 8, 12, nil) })
+			wait.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				for r, err := range s.Subscribe(ctx, math.MaxUint64) {
+					if r != nil || !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%v, %v", r, err)
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		for i := range 10 {
+			mustTransact(t, x, person("a", i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		wait.Wait()
+		r.Close(t.Context())
+	})
+}
+
+// TestSubscribe_BrokenOff: breaking off anywhere gives the place back, and the same sequence can be used again.
+func TestSubscribe_BrokenOff(t *testing.T) {
+	w := newWorld(t)
+	x, _ := w.open(Options{})
+	mustTransact(t, x, people)
+	for i := range 20 {
+		mustTransact(t, x, person("a", i))
+	}
+	seq := x.Subscribe(t.Context(), 1)
+	for stop := range 25 {
+		n := uint64(0)
+		for r, err := range seq {
+			if err != nil || r.T != n+1 {
+				t.Fatal(r, err)
+			}
+			if n++; n > uint64(stop) || r.T == 22 {
+				break
+			}
+		}
+	}
+	if x.feed.subscribers != 0 {
+		t.Errorf("%d subscribers", x.feed.subscribers)
+	}
+}
+
+func TestSubscribe_OfADeletedDatabaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, _ := w.open(Options{})
+		mustTransact(t, x, people)
+		r, err := OpenReadOnly(t.Context(), w.handle())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := make(chan error, 2)
+		for _, s := range []subscriber{x, r} {
+			go func() {
+				var last error
+				for _, err := range s.Subscribe(t.Context(), 1) {
+					last = err
+				}
+				ends <- last
+			}()
+		}
+		synctest.Wait()
+		if err := log.Delete(t.Context(), w.handle(), log.DeleteOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		for range 2 {
+			select {
+			case err := <-ends:
+				if !errors.Is(err, ErrDeleted) {
+					t.Errorf("ended with %v", err)
+				}
+			default:
+				t.Error("a subscriber of a deleted database waits")
+			}
+		}
+		r.Close(t.Context())
+		closeIn(t, x, time.Minute)
+	})
+}
+
+// TestSubscribe_ACopysHistory: a copy has the history, and its keys go on to count (P8).
+func TestSubscribe_ACopysHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, l := w.open(Options{MaxBatch: 3})
+		mustTransact(t, x, people)
+		first := keyed(t, x, "k", order(1))
+		for i := range 30 {
+			mustTransact(t, x, person("a", i))
+		}
+		other := mem.NewServer()
+		if _, err := log.Copy(t.Context(), l, other.Open("copy", mem.Options{}), log.CopyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := OpenReadOnly(t.Context(), other.Open("copy", mem.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wait sync.WaitGroup
+		wait.Go(func() { checkFeed(t, r, 1, 40, nil) })
+		wait.Go(func() { checkFeed(t, r, 20, 40, nil) })
+		y, err := Open(t.Context(), other.Open("copy", mem.Options{}), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameReport(t, keyed(t, y, "k", order(1)), first)
+		wait.Go(func() { checkFeed(t, y, 1, 40, nil) })
+		for i := range 20 {
+			mustTransact(t, y, person("b", i))
+		}
+		wait.Wait()
+		r.Close(t.Context())
+		closeIn(t, y, time.Minute)
 	})
 }

@@ -34,10 +34,16 @@ type Reader struct {
 	why       error         // what ended it, or nil
 	behind    atomic.Pointer[error]
 
-	mu     sync.Mutex // of the reading
-	reader *log.Reader
-	replay *replay
-	fresh  []*datom.Tx // read by the Sync at work, as many of the newest as subscribers may want
+	patience time.Duration // with the store
+
+	reading    chan struct{} // holds a token of the Sync at work, which owns what follows
+	reader     *log.Reader
+	vigil      *vigil
+	replay     *replay
+	fresh      []*datom.Tx // read by this Sync, as many of the newest as subscribers may want
+	freshBytes int         // of them
+
+	mu     sync.Mutex // of counts
 	counts ReaderStats
 }
 
@@ -52,9 +58,12 @@ type ReaderStats struct {
 // is only just beginning, it waits until ctx ends. ErrNoDatabase: there is none. l belongs to the reader from the call on: it is closed
 // by Close, or before OpenReadOnly returns an error. ctx bounds the opening only.
 func OpenReadOnly(ctx context.Context, l log.Log) (*Reader, error) {
-	r := &Reader{log: l, info: l.Info(), witness: new(log.Witness), replay: &replay{stage: db.NewStage(db.Empty())}, ended: make(chan struct{})}
+	r := &Reader{
+		log: l, info: l.Info(), witness: new(log.Witness), replay: &replay{stage: db.NewStage(db.Empty())}, ended: make(chan struct{}),
+		patience: Defaults().StoreTimeout, reading: make(chan struct{}, 1),
+	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.reader = log.NewReader(l, log.ReaderOptions{Witness: r.witness})
+	r.reader = log.NewReader(lively{l, func() { r.vigil.alive() }}, log.ReaderOptions{Witness: r.witness})
 	empty := db.Empty()
 	r.value.Store(&empty)
 	for try := 0; ; try++ {
@@ -63,7 +72,7 @@ func OpenReadOnly(ctx context.Context, l log.Log) (*Reader, error) {
 			err = pause(ctx, backoff(try))
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("opening %s read-only: %w", r.info.Location, err), r.Close(ctx))
+			return nil, errors.Join(fmt.Errorf("opening %s read-only: %w", r.info.Location, err), r.Close(context.WithoutCancel(ctx)))
 		}
 		if d.BasisT() > 0 {
 			return r, nil
@@ -76,41 +85,62 @@ func (r *Reader) DB() db.DB { return *r.value.Load() }
 
 // Sync reads the root and what is new in the log, and returns a value that holds everything acknowledged before the call — unless
 // a new owner has taken over and not yet begun: then the value is what was proven before. The value is never older than one returned
-// before. log.ErrRolledBack and log.ErrCorrupt are lasting; DB goes on to show what was proven.
+// before. log.ErrRolledBack and log.ErrCorrupt are lasting; DB goes on to show what was proven. A store that does not answer for 10 s is an error too.
 func (r *Reader) Sync(ctx context.Context) (db.DB, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	select {
+	case r.reading <- struct{}{}:
+		defer func() { <-r.reading }()
+	case <-ctx.Done():
+		return db.DB{}, context.Cause(ctx)
+	}
 	if r.closed.Load() {
 		return db.DB{}, ErrClosed
 	}
+	ctx, r.vigil = newVigil(ctx, r.patience)
+	defer r.vigil.stop()
 	st, err := r.reader.Sync(ctx, func(o *log.Object) error {
 		if err := r.replay.object(o); err != nil {
 			return err
 		}
 		r.freshen()
 		r.marks.passed(log.HeadOf(o))
-		r.counts.Objects++
-		r.counts.Transactions += uint64(o.Count)
+		r.count(ReaderStats{Objects: 1, Transactions: uint64(o.Count)})
 		return nil
 	})
 	before, value := r.DB(), r.replay.stage.Snapshot() // what was handed out is proven, also before an error
 	r.value.Store(&value)
 	r.feed.publish(r.fresh, before, value)
-	r.fresh = nil
+	r.fresh, r.freshBytes = nil, 0
 	if err != nil {
-		return db.DB{}, err
+		return db.DB{}, timedOut(ctx, err)
 	}
 	r.instance.Store(&st.Root.Instance)
-	r.counts.Syncs++
+	r.count(ReaderStats{Syncs: 1})
 	return value, nil
 }
 
 // freshen keeps the transactions of the object read last for subscribers, and no more than they may have in memory.
 func (r *Reader) freshen() {
 	r.fresh = append(r.fresh, r.replay.txs...)
-	if n := len(r.fresh) - maxFresh; n > maxFresh {
-		r.fresh = append([]*datom.Tx(nil), r.fresh[n:]...)
+	for _, t := range r.replay.txs {
+		r.freshBytes += alone(t)
 	}
+	if len(r.fresh) <= 2*maxFresh && r.freshBytes <= 2*windowBytes {
+		return
+	}
+	n := 0
+	for ; n < len(r.fresh)-1 && (len(r.fresh)-n > maxFresh || r.freshBytes > windowBytes); n++ {
+		r.freshBytes -= alone(r.fresh[n])
+	}
+	r.fresh = append([]*datom.Tx(nil), r.fresh[n:]...)
+}
+
+func (r *Reader) count(more ReaderStats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.Syncs += more.Syncs
+	r.counts.Objects += more.Objects
+	r.counts.Transactions += more.Transactions
 }
 
 // maxFresh is how many transactions of one Sync are kept for subscribers; who wants more reads the log.
@@ -177,17 +207,29 @@ func (r *Reader) Stats() ReaderStats {
 	return r.counts
 }
 
-// Close ends the reader and closes the store. Values that it has shown stay good. A second Close does nothing.
-func (r *Reader) Close(context.Context) error {
+// Close ends the reader and closes the store. Values that it has shown stay good. It always returns: if ctx ends first, or the store does not answer for
+// 10 s, with an error that says so, and the store goes on closing by itself. A second Close does nothing.
+func (r *Reader) Close(ctx context.Context) error {
 	if r.closed.Swap(true) {
 		return nil
 	}
 	r.cancel()
 	r.following.Do(func() { close(r.ended) })
-	err := r.log.Close()
-	<-r.ended
-	r.mu.Lock() // a Sync under way has ended
-	defer r.mu.Unlock()
-	r.replay.stage.Wait()
-	return err
+	closed := make(chan error, 1)
+	go func() {
+		err := r.log.Close()
+		<-r.ended
+		r.reading <- struct{}{} // a Sync under way has ended
+		r.replay.stage.Wait()
+		<-r.reading
+		closed <- err
+	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, r.patience, errStoreTimeout)
+	defer cancel()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("closing %s: %w", r.info.Location, context.Cause(ctx))
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,4 +173,194 @@ func TestL11_AReaderDoesNotGoBack(t *testing.T) {
 	if number(t, r.DB(), "a") != 1 {
 		t.Error("the value that was proven is gone")
 	}
+}
+
+// hangOnce makes the first call of an op never return by itself.
+func hangOnce(op mem.Op) mem.Hook {
+	var done atomic.Bool
+	return func(c mem.Call) mem.Fault {
+		if c.Op == op && !done.Swap(true) {
+			return mem.Fault{Delay: 1000 * time.Hour}
+		}
+		return mem.Fault{}
+	}
+}
+
+func TestP10_ACallThatHangsDoesNotEndTheFollowing(t *testing.T) {
+	for _, op := range []mem.Op{mem.OpRoot, mem.OpRead} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			x := w.openOn(w.handle(), Options{})
+			mustTransact(t, x, people)
+			l := w.handle()
+			r, err := OpenReadOnly(t.Context(), l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close(t.Context())
+			r.Follow(0)
+			synctest.Wait()
+			l.SetHook(hangOnce(op))
+			mustTransact(t, x, person("a", 1))
+			time.Sleep(5 * time.Minute)
+			if n := number(t, r.DB(), "a"); n != 1 {
+				t.Errorf("%s: a is %d, behind: %v", op, n, r.Behind())
+			}
+		})
+	}
+}
+
+func TestP6_ASyncThatHangsHoldsNobodyElseUp(t *testing.T) {
+	w := newWorld(t)
+	x := w.openOn(w.handle(), Options{})
+	mustTransact(t, x, people)
+	v := newValve(mem.OpRoot)
+	l := w.handle()
+	r, err := OpenReadOnly(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetHook(v.hook)
+	v.close()
+	first := make(chan struct{})
+	go func() { defer close(first); r.Sync(context.Background()) }()
+	<-v.waiting
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended, stats := make(chan error, 1), make(chan struct{})
+	go func() { _, err := r.Sync(ctx); ended <- err }()
+	go func() { r.Stats(); close(stats) }()
+	late, enough := context.WithTimeout(t.Context(), 5*time.Second)
+	defer enough()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	case <-late.Done():
+		t.Error("a Sync whose context has ended waits for another")
+	}
+	select {
+	case <-stats:
+	case <-late.Done():
+		t.Error("Stats waits for a Sync")
+	}
+	v.open()
+	<-first
+	r.Close(t.Context())
+}
+
+type stuckClose struct {
+	log.Log
+	returns chan struct{}
+}
+
+func (l stuckClose) Close() error { <-l.returns; return l.Log.Close() }
+
+func TestP10_AReadersCloseReturnsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x := w.openOn(w.handle(), Options{})
+		mustTransact(t, x, people)
+		l := stuckClose{w.handle(), make(chan struct{})}
+		r, err := OpenReadOnly(t.Context(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- r.Close(ctx) }()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v", err)
+			}
+		default:
+			t.Error("Close waits beyond its context")
+		}
+		close(l.returns)
+	})
+}
+
+// TestP5_AReaderKeepsLittleForSubscribers: what one Sync has read is kept for subscribers within the bounds of their window, however large the transactions are.
+func TestP5_AReaderKeepsLittleForSubscribers(t *testing.T) {
+	w := newWorld(t)
+	x, _ := w.open(Options{})
+	mustTransact(t, x, people)
+	l := w.handle()
+	r, err := OpenReadOnly(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close(t.Context())
+	for i := range 60 {
+		mustTransact(t, x, person(string(make([]byte, 1<<20))+fmt.Sprint(i), 1))
+	}
+	most := 0
+	l.SetHook(func(c mem.Call) mem.Fault {
+		if c.Op == mem.OpRoot { // before anything is read, and again when all is
+			n := 0
+			for _, t := range r.fresh {
+				n += alone(t)
+			}
+			most = max(most, n)
+		}
+		return mem.Fault{}
+	})
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if most == 0 || most > 2*windowBytes+4<<20 {
+		t.Errorf("%d MiB were kept for nobody", most>>20)
+	}
+}
+
+// TestFollow_Storm: readers that open, follow, sync, feed and close, all at once.
+func TestFollow_Storm(t *testing.T) {
+	w := newWorld(t)
+	x, _ := w.open(Options{MaxBatch: 3})
+	mustTransact(t, x, people)
+	var wait sync.WaitGroup
+	for i := range 20 {
+		wait.Go(func() {
+			for j := range 20 {
+				r, err := OpenReadOnly(context.Background(), w.server.Open("main", mem.Options{Delay: time.Duration(i%3) * 100 * time.Microsecond}))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var in sync.WaitGroup
+				for k := range 4 {
+					in.Go(func() {
+						if k%2 == 0 {
+							r.Follow(time.Millisecond)
+						}
+						next := uint64(1)
+						for rep, err := range r.Subscribe(context.Background(), 1) {
+							if err != nil {
+								if !errors.Is(err, ErrClosed) {
+									t.Error(err)
+								}
+								return
+							}
+							if rep.T != next {
+								t.Errorf("t = %d, want %d", rep.T, next)
+							}
+							next++
+						}
+					})
+				}
+				in.Go(func() { r.Sync(context.Background()); _ = r.Behind(); r.Stats() })
+				mustSubmit(t, x, person(fmt.Sprint(i, "-", j), j), TxOptions{Wait: true})
+				if j%3 == 0 {
+					runtime.Gosched()
+				}
+				r.Close(context.Background())
+				in.Wait()
+			}
+		})
+	}
+	wait.Wait()
 }

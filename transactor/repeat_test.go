@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,4 +320,105 @@ func TestP8_P10_CloseDrainsRepetitions(t *testing.T) {
 			t.Errorf("the lease was not released: %+v, %v", root, err)
 		}
 	})
+}
+
+func TestP8_AMismatchIsJudgedAgainWhenTheFirstIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, l := w.open(Options{Retries: -1, MaxBatch: 1, StoreTimeout: time.Second})
+		mustTransact(t, x, people)
+		var done atomic.Bool
+		l.SetHook(func(c mem.Call) mem.Fault {
+			if c.Op == mem.OpAppend && !done.Swap(true) {
+				return mem.Fault{Delay: 100 * time.Millisecond, Fail: errBroken}
+			}
+			return mem.Fault{}
+		})
+		f1 := mustSubmit(t, x, order(1), TxOptions{Key: "k"})
+		f2 := mustSubmit(t, x, order(2), TxOptions{Key: "k"})
+		f3 := mustSubmit(t, x, order(1), TxOptions{Key: "k"})
+		_, err := f1.Wait(t.Context())
+		var ce *CommitError
+		if !errors.As(err, &ce) {
+			t.Errorf("first: %v", err)
+		}
+		r, err := f2.Wait(t.Context())
+		if err != nil || r.Repeated {
+			t.Errorf("second: %v", err)
+		}
+		if _, err := f3.Wait(t.Context()); !errors.Is(err, tx.ErrIdempotencyMismatch) {
+			t.Errorf("third: %v", err)
+		}
+		again := keyed(t, x, "k", order(2))
+		sameReport(t, again, r)
+	})
+}
+
+func TestP8_ARefusedKeyIsFree(t *testing.T) {
+	w := newWorld(t)
+	x, _ := w.open(Options{})
+	mustTransact(t, x, people)
+	mustTransact(t, x, person("a", 1))
+	if _, err := x.Transact(t.Context(), step("a", 7), TxOptions{Key: "k"}); !errors.Is(err, tx.ErrCASFailed) {
+		t.Fatal(err)
+	}
+	r := keyed(t, x, "k", order(1))
+	sameReport(t, keyed(t, x, "k", order(1)), r)
+}
+
+func TestP8_ManyTempidsUnderAKey(t *testing.T) {
+	w := newWorld(t)
+	x, _ := w.open(Options{})
+	mustTransact(t, x, people)
+	var data tx.Data
+	for i := range 150000 {
+		data = append(data, tx.Map{"db/id": fmt.Sprintf("a tempid with quite a long name, that of number %d", i), "p/n": int64(i)})
+	}
+	first, err := x.Transact(t.Context(), data, TxOptions{Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeIn(t, x, time.Minute)
+	y, _ := w.open(Options{})
+	again, err := y.Transact(t.Context(), data, TxOptions{Key: "k"})
+	if err != nil || again.T != first.T || len(again.Tempids.Map()) != 150000 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestP8_RepeatsOfADeposedOwner: resubmissions while their owner is deposed are answered truly.
+func TestP8_RepeatsOfADeposedOwner(t *testing.T) {
+	for _, start := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			v := newValve(mem.OpVerify)
+			x := w.openOn(w.server.Open("main", mem.Options{Hook: v.hook}), Options{MaxBatch: 2, Depth: 3})
+			mustTransact(t, x, people)
+			var before *tx.Report
+			if start {
+				before = keyed(t, x, "k0", order(0))
+			}
+			v.close()
+			var fs []*Future
+			for i := range 9 {
+				fs = append(fs, mustSubmit(t, x, order(i/3), TxOptions{Key: fmt.Sprint("k", i/3)}))
+			}
+			synctest.Wait()
+			y := w.openOn(w.server.Open("main", mem.Options{}), Options{})
+			v.open()
+			for i, f := range fs {
+				r, err := f.Wait(t.Context())
+				n := orders(t, y.DB(), i/3)
+				switch {
+				case err == nil && n != 1:
+					t.Errorf("%d committed, and there are %d", i, n)
+				case err != nil && !errors.Is(err, ErrUnknownOutcome) && n == 1 && before == nil:
+					t.Errorf("%d: %v, and it is there", i, err)
+				case err == nil:
+					sameReport(t, keyed(t, y, fmt.Sprint("k", i/3), order(i/3)), r)
+				}
+			}
+			closeIn(t, y, time.Minute)
+		})
+	}
 }

@@ -112,9 +112,30 @@ func (x *Transactor) install(head log.Head) {
 // watch is the deadline of work that takes long and makes progress (P10): the context ends once alive has not been called for
 // StoreTimeout.
 func (x *Transactor) watch(parent context.Context) (ctx context.Context, alive, stop func()) {
+	ctx, v := newVigil(parent, x.opt.StoreTimeout)
+	return ctx, v.alive, v.stop
+}
+
+// vigil is the deadline of work that takes long and makes progress (P10): its context ends once alive has not been called for so long.
+type vigil struct {
+	timer    *time.Timer
+	patience time.Duration
+	cancel   context.CancelCauseFunc
+}
+
+func newVigil(parent context.Context, patience time.Duration) (context.Context, *vigil) {
 	ctx, cancel := context.WithCancelCause(parent)
-	t := time.AfterFunc(x.opt.StoreTimeout, func() { cancel(errStoreTimeout) })
-	return ctx, func() { t.Reset(x.opt.StoreTimeout) }, func() { t.Stop(); cancel(nil) }
+	return ctx, &vigil{time.AfterFunc(patience, func() { cancel(errStoreTimeout) }), patience, cancel}
+}
+
+func (v *vigil) alive() { v.timer.Reset(v.patience) }
+
+// rest stops the clock until alive is called: it is not the store that is waited for.
+func (v *vigil) rest() { v.timer.Stop() }
+
+func (v *vigil) stop() {
+	v.timer.Stop()
+	v.cancel(nil)
 }
 
 // lively is a log that tells of everything that it reads.

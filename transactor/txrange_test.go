@@ -103,3 +103,22 @@ func TestTxRangeYieldsExactlyTheRange(t *testing.T) {
 		t.Errorf("the reader's range has %d transactions of %d", n, basis)
 	}
 }
+
+func TestTxRange_CanBeUsedTwice(t *testing.T) {
+	w := newWorld(t)
+	x, _ := w.open(Options{})
+	mustTransact(t, x, people)
+	seq := x.TxRange(t.Context(), 1, 0)
+	for round := range 2 {
+		n := 0
+		for _, err := range seq {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != 2 {
+			t.Errorf("round %d: %d transactions", round, n)
+		}
+	}
+}

@@ -79,7 +79,7 @@ func (p *Preparer) original(r *Request) (*Prepared, error) {
 			Msg: fmt.Sprintf("the idempotency key %s belongs to another request, which was committed as t = %d: a key names one request for ever",
 				datom.String(r.key), e.Seq())}
 	}
-	x := &Prepared{Original: e.Seq()}
+	x := &Prepared{Original: e.Seq(), Notices: r.p.notices}
 	if v, _, ok := p.st.One(e, db.AttrTxTempids); ok {
 		if x.ents, x.ids, ok = decodeTempids([]byte(v.Text())); !ok {
 			return nil, &Error{Kind: Malformed, Attr: ":stele.tx/tempids", Entity: e.String(), Msg: "the tempids of the transaction with this key were written by a newer version"}
@@ -114,6 +114,7 @@ func (p *Prepared) Repeat(d db.DB, delta []datom.Datom) *Report {
 		TxData:   delta,
 		Tempids:  p.Tempids(),
 		Repeated: true,
+		Notices:  p.Notices,
 	}
 }
 
@@ -212,7 +213,7 @@ const maxCanonDepth = 256
 func (c *canon) form(f any) {
 	switch f := f.(type) {
 	case List:
-		if (f.Op == OpAdd) && len(f.Args) == 3 && isKeyAttr(f.Args[1]) {
+		if c.depth == 0 && f.Op == OpAdd && len(f.Args) == 3 && isKeyAttr(f.Args[1]) {
 			c.onlyKey = true
 			return
 		}
@@ -257,7 +258,7 @@ func (c *canon) entries(entries []Pair) {
 	about := 0
 	for _, x := range entries {
 		switch {
-		case isKeyAttr(x.Key):
+		case c.depth == 0 && isKeyAttr(x.Key): // what lies deeper is no form of the transaction's
 			continue
 		case untyped(x.Key, datom.KindKeyword) == any(keyID):
 			about++

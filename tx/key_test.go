@@ -3,6 +3,7 @@ package tx
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -234,5 +235,62 @@ func TestTempids_EncodeAndDecode(t *testing.T) {
 	b[0]++
 	if _, _, ok := decodeTempids(b); ok {
 		t.Error("another version decodes")
+	}
+}
+func TestKey_NestedInAnArgumentIsPartOfTheRequest(t *testing.T) {
+	for _, pair := range [][2]Data{
+		{{Call("f/x", Map{"stele.tx/key": "a"})}, {Call("f/x", Map{"stele.tx/key": "b"})}},
+		{{Call("f/x", Add("e", keyAttr, "a"), "z")}, {Call("f/x", "z", Add("e", keyAttr, "b"))}},
+		{{Call("f/x", Add("e", keyAttr, "a"))}, {Call("f/x", Add("e", keyAttr, "b"))}},
+	} {
+		a, err := hashOf(pair[0])
+		b, err2 := hashOf(pair[1])
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		if a == b {
+			t.Errorf("%v and %v are one request", pair[0], pair[1])
+		}
+	}
+}
+
+func TestKey_OfARequestCompiledAheadOfItsSchema(t *testing.T) {
+	d := people(t)
+	schema := Data{Map{"db/ident": datom.Keyword("tx/who"), "db/valueType": datom.Keyword("db.type/string"), "db/cardinality": datom.Keyword("db.cardinality/one")}}
+	for i, data := range []Data{
+		{Map{"db/id": TxEntity, "tx/who": "me", "stele.tx/key": "k"}},
+		{Pairs{Entries: []Pair{{Key: datom.Keyword("tx/who"), Value: "me"}, {Key: datom.Keyword("db/id"), Value: TxEntity}, {Key: keyAttr, Value: "k"}}}},
+		{Map{"db/id": "n", "tx/who": "me"}, Map{"db/id": Tempid{Part: "db.part/tx", Name: "q"}, "stele.tx/key": "k"}},
+	} {
+		r, err := Compile(d.Schema(), data, Limits{})
+		if err != nil {
+			t.Errorf("%d: %v", i, err)
+			continue
+		}
+		after := with(t, d, schema...).DBAfter
+		st := db.NewStage(after)
+		p, err := Prepare(st, r, &Env{Now: testNow})
+		if err != nil {
+			t.Errorf("%d: prepare: %v", i, err)
+			continue
+		}
+		var key, hash bool
+		for _, x := range p.Tx.Datoms {
+			key = key || x.A == db.AttrTxKey
+			hash = hash || x.A == db.AttrTxRequestHash
+		}
+		if key != hash {
+			t.Errorf("%d: key %t, hash %t", i, key, hash)
+		}
+	}
+}
+
+func TestKey_RepeatedReportHasItsNotices(t *testing.T) {
+	d := people(t)
+	data := WithKey(Data{Map{"db/ident": datom.Keyword("x/y"), "db/valueType": datom.Keyword("db.type/string"), "db/cardinality": datom.Keyword("db.cardinality/one"), "db/fulltext": true}}, "k")
+	r := with(t, d, data...)
+	again := with(t, r.DBAfter, data...)
+	if len(r.Notices) == 0 || fmt.Sprint(again.Notices) != fmt.Sprint(r.Notices) || !again.Repeated {
+		t.Errorf("%v, then %v (repeated %t)", r.Notices, again.Notices, again.Repeated)
 	}
 }

@@ -103,25 +103,27 @@ func (l *Log) pages(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[[
 	}
 }
 
-// Read yields the objects behind after. A goroutine reads and decodes ahead while the caller works.
+// Read yields the objects behind after. A goroutine reads and decodes ahead while the caller works. It alone is the call under way that Close waits for: the
+// caller may take its time over an object, and may close the handle itself.
 func (l *Log) Read(ctx context.Context, inst log.ID, after log.Key) iter.Seq2[*log.Object, error] {
 	return func(yield func(*log.Object, error) bool) {
-		ctx, end, err := l.begin(ctx)
-		if err != nil {
+		if err := l.enter(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
-		defer end()
 		type result struct {
 			objs []*log.Object
 			err  error
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
+		closing := context.AfterFunc(l.life, func() { cancel(log.ErrClosed) })
+		defer closing()
 		results := make(chan result, prefetch)
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
 			defer close(results)
+			defer l.calls.Done()
 			send := func(r result) bool {
 				select {
 				case results <- r:
