@@ -331,23 +331,21 @@ func (in *instance) read(f *file, newest, owner bool) error {
 // cached is how many files that do not change any more keep their entries in memory.
 const cached = 4
 
-// load makes sure that a file's entries are there.
+// load makes sure that a file's entries are there, and returns nil with mu held: once it is released, another load may let them go.
 func (in *instance) load(f *file) error {
 	in.mu.Lock()
 	in.clock++
 	f.used = in.clock
-	ok := f.loaded || f.live
-	in.mu.Unlock()
-	if ok {
+	if f.loaded || f.live {
 		return nil
 	}
+	in.mu.Unlock()
 	in.scanning.Lock()
 	defer in.scanning.Unlock()
 	if err := in.read(f, false, false); err != nil {
 		return err
 	}
 	in.mu.Lock()
-	defer in.mu.Unlock()
 	var full []*file
 	for _, o := range in.files {
 		if o.closed && o.loaded && o != f {
@@ -377,7 +375,6 @@ func (in *instance) find(k log.Key) (p located, ok bool, err error) {
 		} else if err != nil {
 			return p, false, err
 		}
-		in.mu.Lock()
 		e, found := f.lookup(k.FirstT)
 		found = found && (f.closed || e.at < f.synced || f.proven(&e))
 		in.mu.Unlock()
@@ -413,7 +410,6 @@ func (in *instance) next(after log.Key, n int) ([]located, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		in.mu.Lock()
 		if f.epoch > after.Epoch {
 			out = f.shownFrom(0, n, out)
 		} else {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/steledb/stele/datom"
@@ -211,4 +212,44 @@ func TestReopenAndRoll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestContractRead_FilesLeaveMemoryWhileOthersRead: what a call has loaded is not taken from it by others, who load other files and let that one go.
+func TestContractRead_FilesLeaveMemoryWhileOthersRead(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	l := openDir(t, fs.Options{Dir: dir, RollSize: 4 << 10, Prealloc: 1})
+	o, err := own(ctx, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []log.Key
+	for range 60 { // on some fifteen files
+		if err := o.commit(ctx, 1<<10); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, o.head.Key)
+	}
+	reader := openDir(t, fs.Options{Dir: dir})
+	var wait sync.WaitGroup
+	for g := range 8 {
+		wait.Go(func() {
+			for i := range 300 {
+				k := keys[(g*7+i*11)%len(keys)]
+				if _, err := reader.Get(ctx, o.root.Instance, k); err != nil {
+					t.Errorf("%v: %v", k, err)
+					return
+				}
+				n := 0
+				for range reader.List(ctx, o.root.Instance, keys[len(keys)-30]) {
+					n++
+				}
+				if n < 29 {
+					t.Errorf("%d of 29 keys are listed", n)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
 }
