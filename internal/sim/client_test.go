@@ -474,7 +474,5 @@ func (w *world) swapped(h *handle, old, next *log.Root) {
 	case next.Epoch == old.Epoch && !h.sent[old.Claim]:
 		w.failed("%s changed the root of epoch %d, which is another's", h.name, old.Epoch)
 	}
-	if w.claims[next.Claim] = true; next.Epoch > old.Epoch {
-		w.hot, w.newest = hotSteps, h
-	}
+	w.claims[next.Claim] = true
 }

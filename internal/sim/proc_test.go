@@ -229,8 +229,8 @@ func (w *world) kill(p *proc) {
 	w.say("%s  is killed", p.name)
 	if p.disk != nil {
 		choose := crashfs.Random(w.rng.Uint64())
-		if w.one(2) || some(w, w.procs, func(o *proc) bool { return o != p && w.lives(o) }) != nil {
-			choose = nil // the page cache drops nothing while somebody reads: docs/simulation.md
+		if w.one(2) {
+			choose = nil // the page cache drops nothing
 		}
 		p.disk.Kill(choose)
 	}
@@ -245,7 +245,7 @@ func (w *world) kill(p *proc) {
 	for _, c := range calls {
 		w.forget(c)
 		if c.write && !c.landed && c.h.queue {
-			w.calls = append(w.calls, &call{n: c.n, h: c.h, what: c.what, write: true, effect: c.effect, limbo: true})
+			w.calls = append(w.calls, &call{n: c.n, h: c.h, what: c.what, write: true, sends: c.sends, starts: c.starts, effect: c.effect, limbo: true})
 		}
 	}
 	w.mu.Unlock()

@@ -47,30 +47,25 @@ type subscriber struct {
 
 // readerEvent lets a reader or a subscriber do something.
 func (w *world) readerEvent() {
-	open := func(r *reader) bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return r.r != nil && !r.gone && !r.busy
-	}
 	switch w.pick([]int{2, 6, 1, 1, 2, 5}) {
 	case 0:
 		if living := some(w, w.readers, func(r *reader) bool { return !r.gone }); living == nil || w.one(6) && len(w.readers) < 5 {
 			w.openReader()
 		}
 	case 1:
-		if r := some(w, w.readers, open); r != nil && r.follows {
+		if r := some(w, w.readers, w.idle); r != nil && r.follows {
 			w.lookAtReader(r)
 		} else if r != nil {
 			w.syncReader(r)
 		}
 	case 2:
-		if r := some(w, w.readers, open); r != nil && !r.follows {
+		if r := some(w, w.readers, w.idle); r != nil && !r.follows {
 			r.follows = true
 			w.say("%s  follows from now on", r.name)
 			r.r.Follow(1 + w.upTo(time.Second))
 		}
 	case 3:
-		if r := some(w, w.readers, open); r != nil {
+		if r := some(w, w.readers, w.idle); r != nil {
 			w.say("%s  is closed", r.name)
 			w.drop(r)
 		}
@@ -78,7 +73,7 @@ func (w *world) readerEvent() {
 		if len(w.subs) >= 6 {
 			return
 		}
-		if r := some(w, w.readers, open); r != nil && w.one(2) {
+		if r := some(w, w.readers, w.idle); r != nil && w.one(2) {
 			r.follows = true
 			w.subscribe(r.r, nil, r, false)
 		} else if p := some(w, w.procs, w.working); p != nil {
@@ -96,10 +91,16 @@ func (w *world) readerEvent() {
 	}
 }
 
+// idle reports whether r is open and does nothing.
+func (w *world) idle(r *reader) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return r.r != nil && !r.gone && !r.busy
+}
+
 func (w *world) openReader() {
 	r := &reader{name: fmt.Sprintf("r%d", len(w.readers)+1)}
 	r.h, _ = w.open(r.name)
-	r.h.reader = true
 	w.readers = append(w.readers, r)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	r.cancel = cancel

@@ -19,7 +19,6 @@ type handle struct {
 	name     string
 	inner    log.Log
 	priority int  // of the scheduler
-	reader   bool // it waits, mostly, while owners take the database from each other
 	queue    bool // writes may have their effect when nobody waits for them any more (mem); else the caller makes them itself (fs)
 
 	closing sync.Once
@@ -38,12 +37,19 @@ func callerContext(who string) context.Context {
 	return context.WithValue(context.Background(), caller{}, who)
 }
 
+// taking marks the context of a call that would take an epoch.
+type taking struct{}
+
 // call is one call on its way.
 type call struct {
 	n      int
 	h      *handle
 	what   string
 	write  bool
+	sends  bool // it appends
+	starts bool // a start
+	takes  bool // it takes an epoch
+	seen   bool // by challenge
 	effect func() error
 
 	answer chan answer
@@ -95,7 +101,9 @@ func (h *handle) do(ctx context.Context, write bool, effect func() error, what s
 		what += " for " + who
 	}
 	w.sent++
-	c := &call{n: w.sent, h: h, what: fmt.Sprintf(what, args...), write: write, effect: effect, answer: make(chan answer, 1)}
+	what = fmt.Sprintf(what, args...)
+	sends := strings.HasPrefix(what, "Append")
+	c := &call{n: w.sent, h: h, what: what, sends: sends, starts: sends && strings.Contains(what, "start behind"), takes: ctx.Value(taking{}) != nil, write: write, effect: effect, answer: make(chan answer, 1)}
 	w.calls = append(w.calls, c)
 	w.note("%s  → #%d %s", h.name, c.n, c.what)
 	w.mu.Unlock()
@@ -179,6 +187,7 @@ func (h *handle) CompareAndSwap(ctx context.Context, old, next *log.Root) error 
 	h.w.mu.Lock()
 	if old == nil || next.Epoch > old.Epoch {
 		h.sent[next.Claim] = true
+		ctx = context.WithValue(ctx, taking{}, true)
 	}
 	h.w.mu.Unlock()
 	return h.do(ctx, true, func() error {
@@ -384,13 +393,13 @@ func (w *world) serve(c *call) {
 	case faultLate:
 		w.reply(c, errBroken, "")
 		if c.write {
-			w.calls = append(w.calls, &call{n: c.n, h: c.h, what: c.what, write: true, effect: c.effect, limbo: true})
+			w.calls = append(w.calls, &call{n: c.n, h: c.h, what: c.what, write: true, sends: c.sends, starts: c.starts, effect: c.effect, limbo: true})
 		}
 	case faultTwice:
 		w.land(c)
 		w.reply(c, c.err, "")
 		if c.write {
-			w.calls = append(w.calls, &call{n: c.n, h: c.h, what: c.what, write: true, effect: c.effect, limbo: true})
+			w.calls = append(w.calls, &call{n: c.n, h: c.h, what: c.what, write: true, sends: c.sends, starts: c.starts, effect: c.effect, limbo: true})
 		}
 	case faultSlow:
 		w.land(c)

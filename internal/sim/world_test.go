@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -67,7 +67,7 @@ func (w *world) turnKnobs() {
 	if k.opt.Retries < 0 {
 		k.level /= 3
 	}
-	theme := r.IntN(4)
+	theme := []int{0, 0, 1, 2, 3, 3, 3, 3}[r.IntN(8)]
 	if theme&1 > 0 { // owners depose each other all the time, and what they sent arrives late
 		k.duel, k.procs = true, 3+r.IntN(2)
 		k.procsEvents, k.late = 1+r.IntN(6), 3+r.IntN(12)
@@ -111,8 +111,6 @@ type world struct {
 	quiet  bool      // calls are made at once, without faults
 	calls  []*call   // on their way
 	sent   int
-	hot    int               // counts the steps since somebody took an epoch down
-	newest *handle           // who
 	clock  int64             // logical: every call and every answer of a client gets the next
 	acked  uint64            // the highest t that was acknowledged
 	digest map[uint64]seen   // by t: what its value holds
@@ -255,17 +253,12 @@ func (w *world) step() {
 		w.processEvent()
 		return
 	}
-	if w.mu.Lock(); w.hot > 0 {
-		w.hot--
-	}
-	hot := w.hot
-	w.mu.Unlock()
-	if hot > 0 && (hot < hotLate && hot >= hotRead || hot > hotSteps-4) && len(late) > 0 && w.one(3) {
-		w.arrive(late[w.rng.IntN(len(late))], false) // behind what the new owner has read, perhaps
+	if c := w.challenge(ready); c != nil && w.one(2) {
+		w.ambush(c)
 		return
 	}
-	if hot > 0 && k.duel && w.one(40) && len(w.procs) < 40 {
-		w.spawn(takesOver) // while another takes over
+	if k.duel && w.one(8) && len(w.procs) < 40 && slices.ContainsFunc(ready, func(c *call) bool { return c.starts }) {
+		w.spawn(takesOver) // while another has not begun
 		return
 	}
 	weights := [...]int{k.calls, k.late, k.clients, k.readers, k.procsEvents, k.time}
@@ -292,17 +285,80 @@ func (w *world) step() {
 	}
 }
 
-// next picks a call. In some runs each process has a priority, which changes now and then: so one may stand still between two calls while others
-// make many. In a duel the order is often the one in which most can go wrong.
-func (w *world) next(ready []*call) *call {
-	if w.knobs.duel && w.knobs.favours%2 == 0 {
-		weights := make([]int, len(ready))
+// challenge is a call that would take an epoch from its owner, and has not been seen before.
+func (w *world) challenge(ready []*call) *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range ready {
+		if w.knobs.duel && c.takes && !c.seen {
+			c.seen = true
+			return c
+		}
+	}
+	return nil
+}
+
+// ambush lets an epoch be taken in the order in which most can go wrong: its owner has sent something, and a reader has read the root; the new owner takes
+// the epoch and reads everything, or another does who takes the next one at once; now what had been sent arrives; and those read and go on who had begun
+// before. Or what had been sent arrives first, all but starts, which the new owner then does not find. Now and then a part is left out.
+func (w *world) ambush(c *call) {
+	for _, p := range w.procs {
+		if w.working(p) && p.h != c.h && !w.one(4) {
+			w.stream(p)
+		}
+	}
+	var reads *handle
+	if r := some(w, w.readers, w.idle); r != nil && !r.follows && !w.one(4) {
+		w.syncReader(r)
+		reads = r.h
+		w.drain(1, func(o *call) bool { return o.h == reads })
+	}
+	if w.one(2) {
+		w.drain(20, func(o *call) bool { return o.h != c.h && o.sends && !o.starts })
+	}
+	w.drain(1, func(o *call) bool { return o == c })
+	owner := c.h
+	if w.one(2) && len(w.procs) < 40 {
+		owner = w.spawn(takesOver).h
+	}
+	w.drain(80, func(o *call) bool { return o.h == owner && !o.sends })
+	w.drain(20, func(o *call) bool { return o.h != owner && o.sends && !w.one(8) })
+	if w.drain(80, func(o *call) bool { return o.h == reads }); w.one(2) {
+		w.drain(40, func(o *call) bool { return o.h != owner })
+	}
+}
+
+// drain serves up to n of the calls that are wanted, as they come.
+func (w *world) drain(n int, wanted func(*call) bool) {
+	for range n {
+		w.rest()
 		w.mu.Lock()
-		for i, c := range ready {
-			weights[i] = w.urge(c)
+		var next *call
+		for _, c := range w.calls {
+			if (c.movable() || c.limbo) && wanted(c) {
+				next = c
+				break
+			}
 		}
 		w.mu.Unlock()
-		return ready[w.pick(weights)]
+		switch {
+		case next == nil || w.isWrong():
+			return
+		case w.limbo(next):
+			w.arrive(next, false)
+		default:
+			w.serve(next)
+		}
+	}
+}
+
+// next picks a call. In some runs each process has a priority, which changes now and then: so one may stand still between two calls while others
+// make many.
+func (w *world) next(ready []*call) *call {
+	if w.knobs.duel && !w.one(8) { // a start is slow, so that others take over in between
+		if quick := slices.DeleteFunc(slices.Clone(ready), func(c *call) bool { return c.starts }); len(quick) > 0 {
+			ready = quick
+		}
 	}
 	if w.knobs.favours == 0 || w.one(8) {
 		return ready[w.rng.IntN(len(ready))]
@@ -317,34 +373,6 @@ func (w *world) next(ready []*call) *call {
 		}
 	}
 	return best
-}
-
-// For so many steps after somebody has taken an epoch, first the new owner reads, then what others had sent before arrives, and then those read who had begun
-// before that.
-const (
-	hotSteps = 40
-	hotLate  = 16
-	hotRead  = 7
-)
-
-// urge is how much a call wants to be made in a duel. The caller holds mu.
-func (w *world) urge(c *call) int {
-	sends := strings.HasPrefix(c.what, "Append")
-	switch {
-	case strings.Contains(c.what, "start behind"):
-		return 1 // so that others take over in between
-	case w.hot == 0:
-		return 8
-	case w.hot > hotLate && c.h == w.newest:
-		return 100
-	case w.hot > hotLate:
-		return 2
-	case w.hot > hotRead && sends && c.h != w.newest:
-		return 100
-	case w.hot <= hotRead && c.h.reader:
-		return 100
-	}
-	return 8
 }
 
 // pick is an index, by weight.
