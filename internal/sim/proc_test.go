@@ -302,7 +302,7 @@ func (w *world) close(p *proc, within time.Duration) {
 func (w *world) diskEvent(p *proc) {
 	calls := len(w.disk.Calls())
 	choose := crashfs.Random(w.rng.Uint64())
-	switch w.pick([]int{3, 3, 3, 2}) {
+	switch w.pick([]int{3, 3, 3, 2, 2}) {
 	case 0:
 		n := w.rng.IntN(12)
 		w.say("disk  the power goes in %d calls", n)
@@ -312,15 +312,28 @@ func (w *world) diskEvent(p *proc) {
 		err := []error{syscall.EIO, syscall.ENOSPC}[w.rng.IntN(2)]
 		w.say("disk  a call fails in %d calls: %v", n, err)
 		w.disk.FailAt(calls+n, err, choose)
+		w.failing = calls + n
 	case 2:
 		w.kill(p)
 	case 3:
 		w.close(p, time.Duration(1+w.rng.IntN(20))*500*time.Millisecond)
+	case 4:
+		w.say("disk  the page cache drops what a failed sync has left")
+		w.disk.Process().Kill(choose)
 	}
 }
 
-// lookAtDisk sees whether the machine has lost its power, and lets it come up again.
+// lookAtDisk sees whether the machine has lost its power, and lets it come up again. What a failed call has left behind is looked at at once.
 func (w *world) lookAtDisk() {
+	if w.failing > 0 && len(w.disk.Calls()) > w.failing {
+		w.failing = 0
+		for _, r := range w.readers {
+			if w.idle(r) && !r.follows {
+				w.syncReader(r)
+				w.drain(80, func(o *call) bool { return o.h == r.h })
+			}
+		}
+	}
 	if !w.disk.Off() {
 		return
 	}
@@ -335,7 +348,7 @@ func (w *world) lookAtDisk() {
 	w.calls = nil
 	w.mu.Unlock()
 	w.rest()
-	w.disk = w.disk.Crash(crashfs.Random(w.rng.Uint64()))
+	w.disk, w.failing = w.disk.Crash(crashfs.Random(w.rng.Uint64())), 0
 }
 
 // mend lets nothing fail any more.

@@ -39,7 +39,7 @@ type knobs struct {
 func (w *world) turnKnobs() {
 	r := w.rng
 	k := knobs{
-		fs:    r.IntN(5) == 0,
+		fs:    r.IntN(3) == 0,
 		steps: 150 + r.IntN(350),
 		page:  1 + r.IntN(8),
 		procs: 1 + r.IntN(4),
@@ -102,8 +102,9 @@ type world struct {
 	knobs knobs
 	began time.Time
 
-	server *mem.Server      // unless knobs.fs
-	disk   *crashfs.Machine // if knobs.fs
+	server  *mem.Server      // unless knobs.fs
+	disk    *crashfs.Machine // if knobs.fs
+	failing int              // the number of its call that fails, if one will
 
 	mu     sync.Mutex
 	out    io.Writer // the transcript
