@@ -116,8 +116,9 @@ func bounded[T any](env *Env, fn func(context.Context) (T, error)) (v T, err err
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		v, err := contained(ctx, fn)
-		done <- outcome{v, err}
+		o := outcome{err: errExited}
+		defer func() { done <- o }() // also if fn ends the goroutine
+		o.v, o.err = contained(ctx, fn)
 	}()
 	var late <-chan time.Time
 	for ended := ctx.Done(); ; {
@@ -135,14 +136,24 @@ func bounded[T any](env *Env, fn func(context.Context) (T, error)) (v T, err err
 	}
 }
 
-// contained makes an error of a panic.
+// errExited is the failure of a function that ended its goroutine instead of returning.
+var errExited = errors.New("it called runtime.Goexit")
+
+// contained makes an error of a panic, also of one in the error that fn returned: a nil pointer in it, say. ErrStuck is only this package's to
+// say: in fn's error, which may be that of a With of its own, it is but a text.
 func contained[T any](ctx context.Context, fn func(context.Context) (T, error)) (v T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	return fn(ctx)
+	v, err = fn(ctx)
+	if err != nil {
+		if text := err.Error(); errors.Is(err, ErrStuck) {
+			err = errors.New(text)
+		}
+	}
+	return v, err
 }
 
 func (e *Env) context() context.Context {

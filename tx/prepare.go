@@ -156,8 +156,14 @@ func emptied[T any](s []T, keep int) []T {
 }
 
 // program picks what to run: the compiled request as it is, or compiled anew, since the schema has moved or functions have
-// to be expanded first.
-func (p *Preparer) program(r *Request) error {
+// to be expanded first. Methods of the user's values are called then, on the goroutine that prepares every transaction: a panic in
+// one refuses this transaction (P9).
+func (p *Preparer) program(r *Request) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &Error{Kind: Malformed, Msg: fmt.Sprintf("a value of the transaction panicked: %v", v)}
+		}
+	}()
 	switch {
 	case r.p.calls:
 		d, at, err := p.expand(r.data)

@@ -38,7 +38,7 @@ func showTo(x any, depth int) string {
 		return v.String()
 	}
 	if s, ok := x.(fmt.Stringer); ok {
-		return clip(s.String())
+		return clip(fmt.Sprint(s)) // which also survives a nil pointer
 	}
 	return fmt.Sprintf("a Go %T", x)
 }
