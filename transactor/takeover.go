@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/steledb/stele/datom"
@@ -180,10 +181,47 @@ func (x *Transactor) verify(c log.Check) func(context.Context) error {
 	}
 }
 
+// outcome is what a takeover comes to: the next epoch and what it has to judge, or the cause to end for, and what is then still to be answered.
+type outcome struct {
+	epoch *epoch
+	left  []*batch
+	rest  []*Future
+	cause error
+}
+
+// takeOverInTime is takeOver, which once Close is out of time is waited for no longer than StoreTimeout, whatever the store does: it may not even
+// return when a call's context ends (P10).
+func (x *Transactor) takeOverInTime(e *epoch, left []*batch, rest []*Future, cause error) outcome {
+	done := make(chan outcome, 1)
+	var decided atomic.Bool // by the takeover, which answers from then on and does not call the store again, or by giving it up
+	decide := func() bool { return decided.CompareAndSwap(false, true) }
+	go func() {
+		var o outcome
+		o.epoch, o.left, o.rest, o.cause = x.takeOver(e, left, rest, cause, decide)
+		done <- o
+	}()
+	select {
+	case o := <-done:
+		return o
+	case <-x.ctx.Done():
+	}
+	patience := time.NewTimer(x.opt.StoreTimeout)
+	defer patience.Stop()
+	select {
+	case o := <-done:
+		return o
+	case <-patience.C:
+	}
+	if !decide() {
+		return <-done
+	}
+	return outcome{left: left, rest: rest, cause: context.Cause(x.ctx)}
+}
+
 // takeOver ends a failed epoch by taking the next one from oneself (P7), and answers: what has landed is committed, what
 // was sent in the lowest object that did not land gets its error, everything behind it is judged again, in its order.
-// An error ends the transactor; left and rest are then what is still to be answered.
-func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause error) (*epoch, []*batch, []*Future, error) {
+// An error ends the transactor; left and rest are then what is still to be answered. Nobody is answered unless decide says so.
+func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause error, decide func() bool) (*epoch, []*batch, []*Future, error) {
 	x.opt.Logger.Warn("the epoch has failed; taking the next one", "store", x.info.Location, "epoch", e.root.Epoch, "cause", cause)
 	x.stats.takeovers.Add(1)
 	err := cause
@@ -213,7 +251,7 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		}
 		switch {
 		case errors.Is(err, ErrDeposed):
-			left, rest = x.deposed(e, left, rest, err)
+			left, rest = x.deposed(e, left, rest, err, decide)
 			return nil, left, rest, err
 		case errors.Is(err, ErrDeleted):
 			return nil, left, rest, err
@@ -238,6 +276,9 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		if err != nil {
 			cause = err
 			continue
+		}
+		if !decide() {
+			return nil, left, rest, context.Cause(x.ctx)
 		}
 		left = x.deliverLanded(left, landed)
 		if at := x.DB().BasisT(); at != head.LastT {
@@ -321,7 +362,7 @@ func (x *Transactor) fail(f *Future, err error) {
 // deposed answers, from the new owner's chain, what was sent before it took over: what is on it is committed, the rest is not
 // and never will be. It returns what could not be learned, because the store is out of reach or the new owner's epoch has
 // no start yet.
-func (x *Transactor) deposed(e *epoch, left []*batch, rest []*Future, cause error) ([]*batch, []*Future) {
+func (x *Transactor) deposed(e *epoch, left []*batch, rest []*Future, cause error, decide func() bool) ([]*batch, []*Future) {
 	ctx, cancel := context.WithTimeoutCause(x.ctx, x.opt.StoreTimeout, errStoreTimeout)
 	defer cancel()
 	landed := make(map[log.Hash]bool)
@@ -346,6 +387,9 @@ func (x *Transactor) deposed(e *epoch, left []*batch, rest []*Future, cause erro
 			x.opt.Logger.Warn("the fate of open transactions could not be learned from the new owner's log", "store", x.info.Location, "cause", err)
 			return left, rest
 		}
+	}
+	if !decide() {
+		return left, rest
 	}
 	for _, b := range x.deliverLanded(left, landed) {
 		for _, f := range b.judged {

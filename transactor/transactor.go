@@ -202,11 +202,12 @@ func (x *Transactor) run(e *epoch) {
 			x.end(nil, nil, nil)
 			return
 		}
-		e, left, todo, cause = x.takeOver(e, left, rest, cause)
-		if cause != nil {
-			x.end(left, todo, cause)
+		next := x.takeOverInTime(e, left, rest, cause)
+		if next.cause != nil {
+			x.end(next.left, next.rest, next.cause)
 			return
 		}
+		e, todo = next.epoch, next.rest
 	}
 }
 

@@ -1,0 +1,122 @@
+package transactor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/steledb/stele/log/mem"
+)
+
+// storeOps are all calls that a transactor makes.
+var storeOps = []mem.Op{mem.OpRoot, mem.OpCompareAndSwap, mem.OpAppend, mem.OpVerify, mem.OpGet, mem.OpList, mem.OpRead}
+
+// P10: whichever call it is that the store does not answer, Open returns with its context, and also without one, in bounded time.
+func TestP10_OpenReturnsWhicheverCallHangs(t *testing.T) {
+	for _, op := range storeOps {
+		for _, hurried := range []bool{true, false} {
+			t.Run(op.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					x, _ := w.open(Options{})
+					mustTransact(t, x, people)
+					mustTransact(t, x, person("a", 1))
+					closeIn(t, x, time.Minute)
+					l := w.server.Open("main", mem.Options{Hook: func(c mem.Call) (f mem.Fault) {
+						if c.Op == op {
+							f.Delay = 1000 * time.Hour
+						}
+						return f
+					}})
+					ctx, cancel, most := t.Context(), func() {}, 10*time.Minute
+					if hurried {
+						ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
+						most = 5 * time.Second
+					}
+					defer cancel()
+					began := time.Now()
+					x, err := Open(ctx, l, Options{StoreTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+					if took := time.Since(began); took > most {
+						t.Errorf("hurried %t: Open took %v: %v", hurried, took, err)
+					} else {
+						t.Logf("hurried %t: Open took %v: %v", hurried, took, err)
+					}
+					if err == nil {
+						closeIn(t, x, time.Minute)
+					}
+				})
+			})
+		}
+	}
+}
+
+// P10: whichever call it is that the store does not answer, be it during work, a takeover or the release, Close returns soon after its context ends,
+// and everybody is answered.
+func TestP10_CloseReturnsWhicheverCallHangs(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		for _, op := range storeOps {
+			for _, broken := range []bool{false, true} {
+				t.Run(op.String(), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld(t)
+						l := w.server.Open("main", mem.Options{})
+						x, err := Open(t.Context(), l, Options{StoreTimeout: 2 * time.Second, MaxBatch: 1, Depth: 2, Retries: -1, Logger: slog.New(slog.DiscardHandler)})
+						if err != nil {
+							t.Fatal(err)
+						}
+						mustTransact(t, x, people)
+						release := make(chan struct{})
+						defer func() { close(release); synctest.Wait() }()
+						epoch := epochOf(t, l)
+						l.SetHook(func(c mem.Call) (f mem.Fault) {
+							switch {
+							case broken && c.Op == mem.OpAppend && c.Key.Epoch == epoch:
+								f.Fail = errBroken
+							case c.Op != op:
+							case deaf:
+								<-release
+							default:
+								f.Delay = 1000 * time.Hour
+							}
+							return f
+						})
+						var futures []*Future
+						for i := range 5 {
+							futures = append(futures, mustSubmit(t, x, person("a", i)))
+						}
+						time.Sleep(time.Second) // until somebody hangs
+						began := time.Now()
+						done := make(chan struct{})
+						go func() {
+							err := closeIn(t, x, 3*time.Second)
+							t.Logf("deaf %t, broken %t: Close took %v: %v", deaf, broken, time.Since(began), err)
+							close(done)
+						}()
+						select {
+						case <-done:
+						case <-time.After(time.Hour):
+							t.Errorf("deaf %t, broken %t: Close does not return", deaf, broken)
+							return
+						}
+						if took := time.Since(began); took > 10*time.Second {
+							t.Errorf("deaf %t, broken %t: Close took %v", deaf, broken, took)
+						}
+						for i, f := range futures {
+							if !f.answered() {
+								t.Errorf("%d is not answered", i)
+								continue
+							}
+							var lost *CommitError
+							if _, err := f.Wait(t.Context()); err != nil && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrClosed) && !errors.As(err, &lost) {
+								t.Errorf("%d: %v", i, err)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
