@@ -29,8 +29,7 @@ type flights struct {
 }
 
 func newFlights(depth, maxBytes int, a *account) *flights {
-	a.batches.Store(0)
-	a.replaced.Store(0)
+	a.forget()
 	return &flights{depth: depth, maxBytes: maxBytes, account: a, freed: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 

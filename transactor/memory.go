@@ -85,6 +85,12 @@ func (a *account) staged(s *db.Stage) (replaced int64) {
 	return m.Replaced
 }
 
+// forget takes the batches of an epoch that is over for answered; those that are not are judged and counted again.
+func (a *account) forget() {
+	a.batches.Store(0)
+	a.replaced.Store(0)
+}
+
 // memory is the account with so much in the queue, and so much that may come of it.
 func (a *account) memory(queue, growth int64) Memory {
 	m := Memory{

@@ -280,16 +280,18 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		if !decide() {
 			return nil, left, rest, context.Cause(x.ctx)
 		}
+		x.account.forget() // before answers make room for those who wait
 		left = x.deliverLanded(left, landed)
 		if at := x.DB().BasisT(); at != head.LastT {
 			return nil, left, rest, fmt.Errorf("%w: the log reaches t = %d, and what this owner wrote of it t = %d", log.ErrRolledBack, head.LastT, at)
 		}
+		e.stage.Reset(x.DB())
+		x.account.staged(e.stage)
 		again, err := x.settle(left, rest)
 		if err != nil {
 			return nil, left, rest, err
 		}
 		x.install(head)
-		e.stage.Reset(x.DB())
 		next := x.newEpoch(root, head, x.DB(), e.stage)
 		x.enter(next)
 		return next, nil, again, nil
