@@ -282,7 +282,11 @@ func (e *epoch) verdict(f *Future) (*tx.Prepared, error) {
 		}
 	}
 	e.env.Now = e.x.opt.Clock().UnixMilli()
+	e.env.Facts = e.x.queue.facts(f)
 	p, err := e.prep.Prepare(e.stage, f.req, &e.env)
+	if err != nil && errors.Is(err, tx.ErrFacts) {
+		return nil, e.x.notAdmitted(e.x.queue.tooMany(e.env.Facts))
+	}
 	if mutant.Is("key-unstaged") && err == nil && p.Original > e.x.DB().BasisT() {
 		return nil, &tx.Error{Kind: tx.UniqueConflict, Msg: "what the key's attribute says once a lookup has missed it"}
 	}

@@ -156,6 +156,34 @@ func (q *queue) grow(f *Future, growth int64) error {
 	return nil
 }
 
+// perPrepared is the most that a fact takes while its transaction is worked out.
+const perPrepared = 320
+
+// facts is how many facts f may come to, for the memory that they take while it is worked out: what it says itself, a few, and those that the budget
+// has room for; 0: any number.
+func (q *queue) facts(f *Future) int {
+	const few = 4 << 10
+	if q.account.budget == 0 {
+		return 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m := q.account.memory(q.taken.memory, q.taken.growth)
+	return int(few + f.growth/64 + max(0, m.Budget-m.Accounted()-m.Reserved)/perPrepared)
+}
+
+// tooMany is the refusal of a transaction that comes to more than n facts.
+func (q *queue) tooMany(n int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	more := share{growth: int64(n+1) * perPrepared}
+	if err := q.account.room(q.taken, more); err != nil {
+		return err
+	}
+	m := q.account.memory(q.taken.memory, q.taken.growth+more.growth) // somebody has been answered meanwhile
+	return &MemoryError{Accounted: m.Accounted(), Reserved: m.Reserved, Budget: m.Budget}
+}
+
 // memory is what the transactions in the queue keep alive, and what they may come to.
 func (q *queue) memory() (queue, growth int64) {
 	q.mu.Lock()

@@ -43,7 +43,7 @@ func (f *fact) compare(g *fact) int {
 func (p *Preparer) state() {
 	p.facts = slices.Grow(p.facts, len(p.p.ops))
 	for i := range p.p.ops {
-		if len(p.facts) > p.lim.Datoms {
+		if len(p.facts) > p.most {
 			return // retractEntity reached too much; the caller says so
 		}
 		o := &p.p.ops[i]
@@ -96,7 +96,7 @@ func (p *Preparer) retractAll(e datom.ID, a *db.Attribute, pos int32) {
 		return
 	}
 	for v := range p.st.Values(e, a.ID) {
-		if len(p.facts) > p.lim.Datoms {
+		if len(p.facts) > p.most {
 			return
 		}
 		p.facts = append(p.facts, fact{e: e, a: a, v: v, is: true, pos: pos})
@@ -117,7 +117,7 @@ func (p *Preparer) retractEntity(e datom.ID, pos int32) {
 		}
 		p.seen[e] = true
 		for d := range p.st.Facts(e) {
-			if len(p.facts) > p.lim.Datoms {
+			if len(p.facts) > p.most {
 				return
 			}
 			if a := p.gone(d, pos); a != nil && a.Component {
@@ -125,7 +125,7 @@ func (p *Preparer) retractEntity(e datom.ID, pos int32) {
 			}
 		}
 		for d := range p.st.Referrers(e) {
-			if len(p.facts) > p.lim.Datoms {
+			if len(p.facts) > p.most {
 				return
 			}
 			p.gone(d, pos)

@@ -2,6 +2,7 @@ package tx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,9 @@ type Env struct {
 	Context context.Context
 	// Timeout bounds one call of a function or predicate, whose context ends then; 0 is no bound. See [ErrStuck].
 	Timeout time.Duration
+	// Facts is the most facts that there is memory for; 0 is no bound but the request's limits. What would change more is refused, before it is worked
+	// out, with ErrFacts as the cause.
+	Facts int
 	// Now is the transactor's clock, in milliseconds since 1970.
 	Now int64
 	// Functions are the transaction functions, by the keyword that calls them.
@@ -64,6 +68,7 @@ type Preparer struct {
 	s      *db.Schema
 	env    *Env
 	lim    Limits
+	most   int // facts
 	p      *program
 	basis  uint64
 	txID   datom.ID
@@ -116,6 +121,9 @@ func (p *Preparer) begin(st *db.Stage, r *Request, env *Env) {
 		env = new(Env)
 	}
 	p.st, p.s, p.env, p.lim, p.p = st, st.Schema(), env, r.lim, r.p
+	if p.most = p.lim.Datoms; env.Facts > 0 {
+		p.most = min(p.most, env.Facts)
+	}
 	p.basis = st.BasisT()
 	p.txID = datom.TxID(p.basis + 1)
 	p.before = st.NextIDs()
@@ -192,7 +200,7 @@ func (p *Preparer) run(r *Request) (*Prepared, error) {
 		}
 		p.allocate()
 	}
-	if p.state(); len(p.facts) > p.lim.Datoms {
+	if p.state(); len(p.facts) > p.most {
 		return nil, p.tooMuch()
 	}
 	if p.flt.any() {
@@ -225,7 +233,7 @@ func (p *Preparer) run(r *Request) (*Prepared, error) {
 	if p.instants(); p.flt.any() {
 		return nil, p.flt.upTo(phaseInstants)
 	}
-	if len(p.out) > p.lim.Datoms {
+	if len(p.out) > p.most {
 		return nil, p.tooMuch()
 	}
 	if p.exhausted {
@@ -242,7 +250,13 @@ func (p *Preparer) run(r *Request) (*Prepared, error) {
 	return x, nil
 }
 
+// ErrFacts is the cause of a refusal because of Env.Facts.
+var ErrFacts = errors.New("there is no memory for so many facts")
+
 func (p *Preparer) tooMuch() error {
+	if p.most < p.lim.Datoms {
+		return &Error{Kind: LimitExceeded, Msg: fmt.Sprintf("the transaction changes more than %d facts, and there is no memory for that; split it", p.most), Err: ErrFacts}
+	}
 	return &Error{Kind: LimitExceeded, Msg: fmt.Sprintf("the transaction changes more than %d facts; split it", p.lim.Datoms)}
 }
 
