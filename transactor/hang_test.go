@@ -8,7 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/steledb/stele/datom"
+	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/log/mem"
+	"github.com/steledb/stele/tx"
 )
 
 // storeOps are all calls that a transactor makes.
@@ -119,4 +122,84 @@ func TestP10_CloseReturnsWhicheverCallHangs(t *testing.T) {
 			}
 		}
 	}
+}
+
+// P10: Close during an outage, by many at once, some of them in a hurry: all return soon after the first context ends, with the same answer, and so do those
+// who wait for anything else.
+func TestP10_ManyCloseDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, l := w.open(Options{MaxBatch: 1, Depth: 2, StoreTimeout: 2 * time.Second})
+		mustTransact(t, x, people)
+		l.SetHook(func(mem.Call) mem.Fault { return mem.Fault{Fail: errBroken} })
+		var futures []*Future
+		for i := range 10 {
+			futures = append(futures, mustSubmit(t, x, person("a", i)))
+		}
+		time.Sleep(time.Minute) // it is taking over, again and again
+		synced := make(chan error, 1)
+		go func() { _, err := x.Sync(t.Context()); synced <- err }()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		errs := make(chan error, 10)
+		for i := range 10 {
+			go func() { errs <- closeIn(t, x, time.Duration(3+100*i)*time.Second) }()
+		}
+		first := <-errs
+		if !errors.Is(first, context.DeadlineExceeded) {
+			t.Errorf("Close: %v", first)
+		}
+		for range 9 {
+			if err := <-errs; err.Error() != first.Error() {
+				t.Errorf("Close: %v, and %v", first, err)
+			}
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		unknown := 0
+		for i, f := range futures {
+			switch _, err := f.Wait(t.Context()); {
+			case errors.Is(err, ErrUnknownOutcome):
+				unknown++
+			case !errors.Is(err, ErrClosed):
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		if unknown > 2 {
+			t.Errorf("%d of 2 that were sent are unknown", unknown)
+		}
+		if err := <-synced; err == nil {
+			t.Error("Sync succeeded")
+		}
+	})
+}
+
+// P9, P10: a function that waits for a transaction of its own waits for itself: it is refused when its time is up, and the other goes on.
+func TestP9_P10_AFunctionThatTransacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var x *Transactor
+		var inner *PendingError
+		x, _ = w.open(Options{Functions: map[datom.Keyword]tx.Func{
+			"f/transacts": func(ctx context.Context, _ db.DB, _ []any) (tx.Data, error) {
+				_, err := x.Transact(ctx, person("inner", 1))
+				errors.As(err, &inner)
+				return nil, err
+			},
+			"f/closes": func(ctx context.Context, _ db.DB, _ []any) (tx.Data, error) { return nil, x.Close(ctx) },
+		}})
+		mustTransact(t, x, people)
+		if _, err := x.Transact(t.Context(), tx.Data{tx.Call("f/transacts")}); !errors.Is(err, tx.ErrFunctionFailed) {
+			t.Errorf("%v", err)
+		}
+		if _, err := inner.Future.Wait(t.Context()); err != nil {
+			t.Errorf("the inner one: %v", err)
+		}
+		_, err := x.Transact(t.Context(), tx.Data{tx.Call("f/closes")})
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("closing itself: %v", err)
+		}
+		<-x.Ended()
+	})
 }

@@ -155,3 +155,30 @@ func TestP5_P7_WhoWaitsIsNotSentAwayForAnEpochThatIsOver(t *testing.T) {
 		closeIn(t, x, time.Hour)
 	})
 }
+
+// P7: the last of too many barren epochs leaves nothing unknown either: the store is in reach, and says what has landed.
+func TestP7_TheLastEpochLeavesNothingUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x, l := w.open(Options{MaxEpochs: 3, Retries: -1})
+		mustTransact(t, x, people)
+		l.SetHook(func(c mem.Call) (f mem.Fault) {
+			if c.Op == mem.OpAppend && c.Key.FirstT != 0 {
+				f.Fail = errBroken // it may have landed, for all that this says
+			}
+			return f
+		})
+		for i := 0; ; i++ {
+			_, err := x.Transact(t.Context(), person("a", i))
+			if errors.Is(err, ErrClosed) {
+				break
+			}
+			if lost := new(CommitError); !errors.As(err, &lost) || errors.Is(err, ErrUnknownOutcome) {
+				t.Fatalf("%d: %v", i, err)
+			}
+			if i > 10 {
+				t.Fatal("it does not end")
+			}
+		}
+	})
+}

@@ -240,11 +240,12 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 			err = x.retry(ctx, func(ctx context.Context) (err error) { root, err = x.ownRoot(ctx, e.root.Instance); return err })
 			return root, err
 		}
-		full := x.barren >= x.opt.MaxEpochs
+		full := x.barren >= x.opt.MaxEpochs // one more start, to learn what has landed, and no more
+		tooMany := func() error {
+			return fmt.Errorf("%d epochs in a row ended without a commit: %w", x.opt.MaxEpochs, cause)
+		}
 		var root *log.Root
-		if full {
-			_, err = own(x.ctx)
-		} else if begun != nil && mutant.Is("two-starts") {
+		if begun != nil && mutant.Is("two-starts") {
 			root, err = begun, nil
 		} else {
 			root, err = x.acquire(x.ctx, own)
@@ -255,8 +256,8 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 			return nil, left, rest, err
 		case errors.Is(err, ErrDeleted):
 			return nil, left, rest, err
-		case full:
-			return nil, left, rest, fmt.Errorf("%d epochs in a row ended without an answer to anybody: %w", x.opt.MaxEpochs, cause)
+		case full && err != nil:
+			return nil, left, rest, tooMany()
 		case err != nil && outage.IsZero():
 			outage = time.Now()
 			continue
@@ -273,7 +274,10 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 			landed[o.Hash()] = o.Kind == log.KindBatch
 			return nil
 		})
-		if err != nil {
+		switch {
+		case err != nil && full && !mustEnd(err) && !errors.Is(err, log.ErrNotOwner):
+			return nil, left, rest, tooMany()
+		case err != nil:
 			cause = err
 			continue
 		}
@@ -290,6 +294,9 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		again, err := x.settle(left, rest)
 		if err != nil {
 			return nil, left, rest, err
+		}
+		if full && x.barren > 0 {
+			return nil, nil, again, tooMany()
 		}
 		x.install(head)
 		next := x.newEpoch(root, head, x.DB(), e.stage)
