@@ -153,3 +153,59 @@ func TestP10_CloseSendsThoseAwayWhoWaitForRoom(t *testing.T) {
 		<-x.Ended()
 	})
 }
+
+// P5: what BusyError suggests is more than nothing and less than for ever, whatever the options and however slow the store.
+func TestP5_TheSuggestedWaitIsSane(t *testing.T) {
+	for _, opt := range []Options{
+		{QueueTransactions: 1, MaxBatch: 1, Depth: 1},
+		{QueueTransactions: 1 << 62, MaxBatch: 1, Depth: 1},
+		{QueueTransactions: 1, MaxBatch: 1 << 10, Depth: 1 << 52},
+		{QueueTransactions: 1, MaxBatch: 1 << 10, Depth: 1 << 60},
+	} {
+		for _, flush := range []time.Duration{0, time.Millisecond, time.Hour} {
+			x := &Transactor{opt: opt, stats: newRecorder()}
+			x.stats.flush.Store(int64(flush))
+			var busy *BusyError
+			if err := x.notAdmitted(ErrBusy); !errors.As(err, &busy) || busy.After <= 0 || busy.After > time.Minute {
+				t.Errorf("%+v, %v: %v", opt, flush, err)
+			}
+		}
+	}
+}
+
+// P5: a large transaction that waits for room gets it, though small ones keep coming, and those behind it wait until it has.
+func TestP5_ALargeOneThatWaitsIsNotStarved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		x := w.openOn(w.server.Open("main", mem.Options{Delay: time.Millisecond}), Options{QueueBytes: 64 << 10, MaxBatch: 1, Depth: 1})
+		mustTransact(t, x, people)
+		ctx, stop := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		for g := range 20 {
+			wait.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					name := fmt.Sprint(g, "/", i, strings.Repeat("s", 5<<10))
+					if _, err := x.Transact(t.Context(), person(name, i), TxOptions{Wait: g%2 == 0}); err != nil && !errors.Is(err, ErrBusy) {
+						t.Error(err)
+					}
+					time.Sleep(100 * time.Microsecond)
+				}
+			})
+		}
+		for i := range 20 {
+			began := time.Now()
+			if _, err := x.Transact(t.Context(), person(fmt.Sprint("large", i, strings.Repeat("l", 60<<10)), i), TxOptions{Wait: true}); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("it waited for %v", took)
+			}
+		}
+		stop()
+		wait.Wait()
+		if x.queue.taken != (share{}) {
+			t.Errorf("%+v", x.queue.taken)
+		}
+		closeIn(t, x, time.Hour)
+	})
+}

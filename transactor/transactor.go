@@ -114,8 +114,8 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 // notAdmitted counts a refusal of the queue, and says of one that passes when to come back: when about a quarter of the queue will have been
 // answered, by the pace of the recent flushes.
 func (x *Transactor) notAdmitted(err error) error {
-	flushes := x.opt.QueueTransactions / (4 * x.opt.MaxBatch * x.opt.Depth)
-	after := max(x.stats.recentFlush()*time.Duration(flushes+1), time.Millisecond)
+	flushes := 1 + float64(x.opt.QueueTransactions)/4/float64(x.opt.MaxBatch)/float64(x.opt.Depth)
+	after := time.Duration(min(max(float64(x.stats.recentFlush())*flushes, float64(time.Millisecond)), float64(time.Minute)))
 	if err == ErrBusy {
 		x.stats.busy.Add(1)
 		return &BusyError{After: after}
