@@ -535,3 +535,33 @@ func TestP5_P7_WhatWasAdmittedIsCommitted(t *testing.T) {
 		closeIn(t, x, time.Hour)
 	})
 }
+
+// TestP5_P8_AResubmissionIsAnsweredBeyondTheBudget: what was committed under a key can be learned by submitting it again, as ErrUnknownOutcome says, also
+// when the budget is used up: it commits nothing. What is new under a key is refused.
+func TestP5_P8_AResubmissionIsAnsweredBeyondTheBudget(t *testing.T) {
+	w := newWorld(t)
+	x, _ := w.open(Options{MemoryBudget: 8 * megabyte})
+	mustTransact(t, x, people)
+	first, err := x.Transact(t.Context(), person("a", 1), TxOptions{Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fill(t, x); !errors.Is(err, ErrMemoryBudget) {
+		t.Fatal(err)
+	}
+	for _, wait := range []bool{false, true} {
+		r, err := x.Transact(t.Context(), person("a", 1), TxOptions{Key: "k", Wait: wait})
+		if err != nil || !r.Repeated || r.T != first.T {
+			t.Errorf("waiting %t: %+v, %v", wait, r, err)
+		}
+		if _, err := x.Transact(t.Context(), person("a", 2), TxOptions{Key: "k", Wait: wait}); !errors.Is(err, tx.ErrIdempotencyMismatch) {
+			t.Errorf("waiting %t: another request under its key: %v", wait, err)
+		}
+		if _, err := x.Transact(t.Context(), person("a", 2), TxOptions{Key: "new", Wait: wait}); !errors.Is(err, ErrMemoryBudget) {
+			t.Errorf("waiting %t: under a new key: %v", wait, err)
+		}
+	}
+	if m := x.Stats().Memory; m.Queue != 0 || x.queue.taken != (share{}) {
+		t.Errorf("%+v, %+v", m, x.queue.taken)
+	}
+}

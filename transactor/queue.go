@@ -110,7 +110,7 @@ func (q *queue) full(wait bool) error {
 	if q.closed != nil {
 		return nil // admit says so
 	}
-	err := q.room(share{count: 1})
+	err := q.room(share{count: 1, memory: 1})
 	switch {
 	case wait && q.passing(err):
 		return nil
@@ -127,6 +127,8 @@ func (q *queue) room(s share) error {
 		return ErrBusy
 	case q.taken.count > 0 && q.taken.bytes+s.bytes > q.maxBytes:
 		return ErrBusy
+	case s.memory == 0: // a repetition, see Submit
+		return nil
 	}
 	return q.account.room(q.taken, s)
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/steledb/stele/datom"
 	"github.com/steledb/stele/db"
 	"github.com/steledb/stele/internal/mutant"
 	"github.com/steledb/stele/log"
@@ -85,7 +86,7 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 	if f.after = opt.After; opt.Key != "" {
 		data = tx.WithKey(data, opt.Key)
 	}
-	if err := x.queue.full(opt.Wait); err != nil { // before anything is done for it: a refusal is cheap
+	if err := x.queue.full(opt.Wait); err != nil && !x.repeats(opt.Key, err) { // before anything is done for it: a refusal is cheap
 		return nil, x.notAdmitted(err)
 	}
 	if f.after != nil && f.after.x != x {
@@ -100,15 +101,28 @@ func (x *Transactor) Submit(ctx context.Context, data tx.Data, opts ...TxOptions
 	if f.bytes > x.opt.QueueBytes {
 		return nil, &tx.Error{Kind: tx.LimitExceeded, Msg: fmt.Sprintf("the transaction takes about %d bytes, and the whole queue at most %d: split it, or raise Options.QueueBytes", f.bytes, x.opt.QueueBytes)}
 	}
+	enter := x.queue.admit
 	if opt.Wait {
-		err = x.queue.await(ctx, f)
-	} else {
-		err = x.queue.admit(f)
+		enter = func(f *Future) error { return x.queue.await(ctx, f) }
+	}
+	if err = enter(f); x.repeats(opt.Key, err) {
+		f.memory, f.growth = 0, 0
+		err = enter(f)
 	}
 	if err != nil {
 		return nil, x.notAdmitted(err)
 	}
 	return f, nil
+}
+
+// repeats reports whether what the memory budget refuses is a resubmission of what has been committed under its key: it will commit nothing, and is
+// how its caller learns that. The queue bounds it all the same.
+func (x *Transactor) repeats(key string, refused error) bool {
+	if _, over := refused.(*MemoryError); !over || key == "" {
+		return false
+	}
+	_, found := x.DB().Lookup(db.AttrTxKey, datom.String(key))
+	return found
 }
 
 // notAdmitted counts a refusal of the queue, and says of one that passes when to come back: when about a quarter of the queue will have been
