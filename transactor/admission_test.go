@@ -121,8 +121,8 @@ func TestP5_P6_WhoGivesUpWaitingLeavesNoTrace(t *testing.T) {
 		}
 		x.queue.mu.Lock()
 		defer x.queue.mu.Unlock()
-		if x.queue.taken != (share{}) || len(x.queue.line) != 0 {
-			t.Errorf("%+v in the queue, %d in the line", x.queue.taken, len(x.queue.line))
+		if x.queue.taken != (share{}) || x.queue.line.Len() != 0 {
+			t.Errorf("%+v in the queue, %d in the line", x.queue.taken, x.queue.line.Len())
 		}
 	})
 }

@@ -1,8 +1,8 @@
 package transactor
 
 import (
+	"container/list"
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/steledb/stele/internal/mutant"
@@ -19,7 +19,7 @@ type queue struct {
 	mu      sync.Mutex
 	waiting []*Future
 	taken   share     // by what is admitted and not answered
-	line    []*ticket // who waits for room, first come first served
+	line    list.List // of *ticket: who waits for room, first come first served
 	closed  error     // why nothing more is admitted
 }
 
@@ -40,9 +40,10 @@ func (s share) minus(o share) share {
 
 // ticket is a place in the line of those who wait to be admitted.
 type ticket struct {
-	f    *Future
-	done chan struct{} // closed once f is admitted, or never will be
-	err  error
+	f     *Future
+	place *list.Element // in the line; nil once it has left
+	done  chan struct{} // closed once f is admitted, or never will be
+	err   error
 }
 
 func newQueue(maxCount, maxBytes int, a *account) *queue {
@@ -57,7 +58,7 @@ func (q *queue) admit(f *Future) error {
 	switch {
 	case q.closed != nil:
 		return q.closed
-	case len(q.line) > 0:
+	case q.line.Len() > 0:
 		return ErrBusy
 	}
 	if err := q.room(f.share); err != nil {
@@ -74,7 +75,7 @@ func (q *queue) await(ctx context.Context, f *Future) error {
 	case q.closed != nil:
 		defer q.mu.Unlock()
 		return q.closed
-	case len(q.line) == 0:
+	case q.line.Len() == 0:
 		err := q.room(f.share)
 		if err == nil {
 			q.enter(f)
@@ -85,7 +86,7 @@ func (q *queue) await(ctx context.Context, f *Future) error {
 		}
 	}
 	t := &ticket{f: f, done: make(chan struct{})}
-	q.line = append(q.line, t)
+	t.place = q.line.PushBack(t)
 	q.mu.Unlock()
 	select {
 	case <-t.done:
@@ -94,11 +95,10 @@ func (q *queue) await(ctx context.Context, f *Future) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.Index(q.line, t)
-	if i < 0 { // it was admitted, or refused, just now
+	if t.place == nil { // it was admitted, or refused, just now
 		return t.err
 	}
-	q.line = slices.Delete(q.line, i, i+1)
+	q.line.Remove(t.place)
 	q.advance() // those behind it may fit
 	return context.Cause(ctx)
 }
@@ -114,7 +114,7 @@ func (q *queue) full(wait bool) error {
 	switch {
 	case wait && q.passing(err):
 		return nil
-	case err == nil && !wait && len(q.line) > 0:
+	case err == nil && !wait && q.line.Len() > 0:
 		return ErrBusy
 	}
 	return err
@@ -203,19 +203,24 @@ func (q *queue) enter(f *Future) {
 
 // advance admits those in the line that there is room for, in their order, and sends those away for whom there never will be.
 func (q *queue) advance() {
-	n := 0
-	for ; n < len(q.line); n++ {
-		t := q.line[n]
+	for q.line.Len() > 0 {
+		t := q.line.Front().Value.(*ticket)
 		err := q.room(t.f.share)
 		if q.passing(err) {
-			break
+			return
 		}
-		if t.err = err; err == nil {
+		if err == nil {
 			q.enter(t.f)
 		}
-		close(t.done)
+		q.leave(t, err)
 	}
-	q.line = slices.Delete(q.line, 0, n)
+}
+
+// leave takes a ticket out of the line, with the answer.
+func (q *queue) leave(t *ticket, err error) {
+	q.line.Remove(t.place)
+	t.place, t.err = nil, err
+	close(t.done)
 }
 
 func (q *queue) signal() {
@@ -249,11 +254,9 @@ func (q *queue) close(err error) {
 	if q.closed == nil {
 		q.closed = err
 	}
-	for _, t := range q.line {
-		t.err = q.closed
-		close(t.done)
+	for q.line.Len() > 0 {
+		q.leave(q.line.Front().Value.(*ticket), q.closed)
 	}
-	q.line = nil
 	q.mu.Unlock()
 	q.signal()
 }

@@ -88,8 +88,8 @@ func TestP6_ACancellationStorm(t *testing.T) {
 			t.Error("the storm was none")
 		}
 		x.queue.mu.Lock()
-		if x.queue.taken != (share{}) || len(x.queue.line) != 0 || len(x.queue.waiting) != 0 {
-			t.Errorf("%+v in the queue, %d in the line, %d waiting", x.queue.taken, len(x.queue.line), len(x.queue.waiting))
+		if x.queue.taken != (share{}) || x.queue.line.Len() != 0 || len(x.queue.waiting) != 0 {
+			t.Errorf("%+v in the queue, %d in the line, %d waiting", x.queue.taken, x.queue.line.Len(), len(x.queue.waiting))
 		}
 		x.queue.mu.Unlock()
 		if m := x.Stats().Memory; m.Queue != 0 || m.Batches != 0 {
@@ -102,7 +102,7 @@ func TestP6_ACancellationStorm(t *testing.T) {
 }
 
 // P6: a whole line that gives up at once delays nobody for long.
-func TestP6_AHundredThousandGiveUpWaiting(t *testing.T) {
+func TestP6_ManyGiveUpWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, _, release := full(t, 2)
 		ctx, cancel := context.WithCancel(t.Context())

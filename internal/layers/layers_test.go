@@ -91,7 +91,7 @@ var modules = map[string][]string{
 }
 
 // testModules may be imported by any test.
-var testModules = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/google/uuid", "github.com/cockroachdb/apd/v3", "golang.org/x/sys", "github.com/anishathalye/porcupine"}
+var testModules = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/google/uuid", "github.com/cockroachdb/apd/v3", "golang.org/x/sys", "github.com/anishathalye/porcupine", "github.com/tetratelabs/wazero"}
 
 // core is what an application always links, and coreModules all that it may bring with it, however indirectly: no SDK, no
 // command line, no progress bar, no plotting.
