@@ -7,7 +7,10 @@
 // subscribers. It runs in a bubble of testing/synctest. Again and again the scheduler lets everybody come to rest and then lets the seed
 // pick what happens next: one call to the store gets its effect or its answer, or goes wrong (store_test.go); a client does something
 // (client_test.go); a reader does (reader_test.go); a process is started, stopped, woken, killed or closed, or the machine loses its power (proc_test.go); time
-// passes. Nothing else happens by chance: the seed's random numbers are the scheduler's alone.
+// passes. The seed's random numbers are the scheduler's alone.
+//
+// Nothing else happens by chance either: a run is made in WebAssembly (guest_test.go), in a fresh instance on a machine without threads, preemption or a real clock
+// (host_test.go), so that a seed always gives the same transcript, to the last byte (sim_test.go).
 //
 // Two kinds of store are used. In most runs it is log/mem, under a network that loses, delays and doubles what is sent; in the others it is log/fs on a
 // machine of log/fs/crashfs that fails and loses its power.

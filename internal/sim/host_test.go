@@ -33,7 +33,7 @@ const (
 
 // engine makes runs on a machine that leaves nothing to chance: this package's tests compiled to WebAssembly, a new instance for each run. It has one thread, nothing
 // preempts it, its clock ticks when it is read, and its random numbers come from the seed, so that Go's own choices (which ready case a select takes, the
-// order of a map's keys) are the seed's as well. What happens is the same on every machine.
+// order of a map's keys) are the seed's as well.
 type engine struct {
 	runtime wazero.Runtime
 	code    wazero.CompiledModule

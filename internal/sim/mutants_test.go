@@ -46,6 +46,7 @@ var mutations = []mutation{
 	{"any-start", "the chain is followed over whatever starts are there, cut off by t"},
 	{"anchor-newest", "a reader anchors at the newest start that is there"},
 	{"no-reread", "a reader trusts what it read without reading the root again"},
+	{"older-unproven", "a reader whose root has moved hands out what is of older epochs"},
 	{"ignore-gap", "a batch behind a gap is taken"},
 	{"feed-skips", "a subscriber that has fallen behind goes on with what is in memory"},
 	{"fs-skip-sync", "fs: no fdatasync"},
@@ -53,6 +54,7 @@ var mutations = []mutation{
 	{"fs-mark-first", "fs: the sync mark is written before the sync"},
 	{"fs-skip-dir-sync", "fs: a rename is not synced"},
 	{"fs-no-rewrite", "fs: what is adopted is synced, but not written again"},
+	{"fs-go-on", "fs: a failed write does not end the use of the handle"},
 	{"fs-show-unmarked", "fs: a reader sees what no mark covers"},
 }
 

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 )
@@ -77,19 +76,15 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d seeds in %v: %+v", ran, time.Since(began).Round(time.Millisecond), sum)
 }
 
-// TestReplay: a seed says what happens, down to the last byte of the transcript.
+// TestReplay: a seed says what happens, down to the last byte of the transcript, also to a build of its own.
 func TestReplay(t *testing.T) {
 	if raced {
 		t.Skip("see TestSimulation")
 	}
-	e := newEngine(t)
 	const n = 100
-	var mu sync.Mutex
 	first := map[uint64]string{}
-	e.each(1, n, func(r run) bool { first[r.seed] = r.transcript; return true })
-	e.each(1, n, func(r run) bool {
-		mu.Lock()
-		defer mu.Unlock()
+	newEngine(t).each(1, n, func(r run) bool { first[r.seed] = r.transcript; return true })
+	newEngine(t).each(1, n, func(r run) bool {
 		if first[r.seed] != r.transcript {
 			t.Errorf("seed %d has another transcript the second time", r.seed)
 		}
@@ -100,7 +95,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestNative makes some runs in this process, on all processors: where the race detector sees them, and Go's scheduler does as it likes, so that a seed is not the whole story.
+// TestNative makes some runs in this process, on all processors: where the race detector sees them, and Go's scheduler does as it likes, so that a seed
+// is not the whole story.
 func TestNative(t *testing.T) {
 	n := 500
 	if testing.Short() || raced {

@@ -33,6 +33,8 @@ func mutated() mutation {
 		return mutSkipDirSync
 	case mutant.Is("fs-no-rewrite"):
 		return mutNoRewrite
+	case mutant.Is("fs-look-once"):
+		return mutLookOnce
 	case mutant.Is("fs-go-on"):
 		return mutGoOn
 	case mutant.Is("fs-show-unmarked"):
