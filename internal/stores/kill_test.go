@@ -66,8 +66,9 @@ func TestL1_L2_SIGKILL(t *testing.T) {
 }
 
 // TestL1_L3_L5_L9_TwoProcessesCompete: two processes want one database; thirty times one of them, at random, is killed and another
-// started in its place, or stopped for longer than the lease and woken up. Whenever one is gone, the other goes on.
-func TestL1_L3_L5_L9_TwoProcessesCompete(t *testing.T) {
+// started in its place, or stopped for longer than the lease and woken up. Whenever one is gone, the other goes on. A third process, this one, follows, and is told
+// of every transaction once, in order.
+func TestL1_L3_L5_L8_L9_TwoProcessesCompete(t *testing.T) {
 	const rounds = 30
 	each(t, func(t *testing.T, store string) {
 		b := newBalance()
@@ -95,6 +96,7 @@ func TestL1_L3_L5_L9_TwoProcessesCompete(t *testing.T) {
 			}
 		}
 		serving("at first", both[0])
+		f := follow(t, store)
 		kills, stops := 0, 0
 		for range rounds {
 			i := rand.IntN(2)
@@ -122,5 +124,6 @@ func TestL1_L3_L5_L9_TwoProcessesCompete(t *testing.T) {
 		}
 		t.Logf("%d kills, %d stops, %d processes", kills, stops, born)
 		b.audit(t, store, true)
+		f.settle(t, b)
 	})
 }
