@@ -39,7 +39,7 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Retries is how often a call to the store that may be tried again is. Default 3; negative: never.
 	Retries int
-	// MaxEpochs is how many epochs in a row may end without a commit before the transactor closes. Default 5.
+	// MaxEpochs is how many epochs in a row may end without a batch that became durable and was fenced, before the transactor closes. Default 5.
 	MaxEpochs int
 	// MaxOutage is how long the store may be out of reach before the transactor closes. Default 10 min.
 	MaxOutage time.Duration

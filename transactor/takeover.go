@@ -242,7 +242,7 @@ func (x *Transactor) takeOver(e *epoch, left []*batch, rest []*Future, cause err
 		}
 		full := x.barren >= x.opt.MaxEpochs // one more start, to learn what has landed, and no more
 		tooMany := func() error {
-			return fmt.Errorf("%d epochs in a row ended without a commit: %w", x.opt.MaxEpochs, cause)
+			return fmt.Errorf("%d epochs in a row ended without a batch that became durable and was fenced: %w", x.opt.MaxEpochs, cause)
 		}
 		var root *log.Root
 		if begun != nil && mutant.Is("two-starts") {

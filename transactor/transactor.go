@@ -37,7 +37,7 @@ type Transactor struct {
 
 	// Of the run loop and what works for it.
 	installed log.Head     // the object up to which value reaches
-	barren    int          // epochs in a row without a commit
+	barren    int          // epochs in a row without a batch that was durable and fenced
 	unlock    func() error // gives back the store's own lock
 	witness   *log.Witness // what of the store's history was seen (L11)
 
