@@ -237,9 +237,10 @@ func (w *world) subscribe(src source, p *proc, r *reader, slow bool) *subscriber
 		}
 		w.mu.Lock()
 		s.over, s.err = true, last
+		gone := r != nil && r.gone
 		w.note("%s  is over: %v", s.name, last)
 		w.mu.Unlock()
-		if (p == nil || !w.deaf(p)) && (r == nil || !r.gone) {
+		if (p == nil || !w.deaf(p)) && !gone {
 			w.healthy(s.name, last)
 		}
 	}()
