@@ -97,8 +97,8 @@ func (e *epoch) serve(todo []*Future) (left []*batch, rest []*Future, cause erro
 	stop := context.AfterFunc(e.x.ctx, outOfTime)
 	tail := e.prepare()
 	left = e.flights.drain(e.x.ctx)
-	if !stop() {
-		outOfTime() // if it is not yet noted
+	if stop(); len(left) > 0 && e.x.ctx.Err() != nil {
+		outOfTime() // if it is not yet noted: the context ends before what it sets off begins
 	}
 	<-e.chain // whatever still flies has its object, or never will
 	for _, b := range left {

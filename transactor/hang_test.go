@@ -203,3 +203,32 @@ func TestP9_P10_AFunctionThatTransacts(t *testing.T) {
 		<-x.Ended()
 	})
 }
+
+// P10: whatever the moment at which Close runs out of time, whoever is in flight is answered. Very many wait for the context's end here, so that some moments lie
+// between its end and what it sets off.
+func TestP10_CloseOutOfTimeForgetsNobody(t *testing.T) {
+	for range 20 {
+		w := newWorld(t)
+		sent := make(chan struct{}, 1)
+		x := w.openOn(w.server.Open("main", mem.Options{Hook: func(c mem.Call) (f mem.Fault) {
+			if c.Op == mem.OpAppend && c.Key.FirstT > 3 {
+				f.Delay = 1000 * time.Hour
+				sent <- struct{}{}
+			}
+			return f
+		}}), Options{Retries: -1})
+		mustTransact(t, x, people)
+		mustTransact(t, x, person("a", 0))
+		f := mustSubmit(t, x, person("a", 1))
+		<-sent
+		for range 5000 {
+			context.AfterFunc(x.ctx, func() {})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		x.Close(ctx)
+		if !f.answered() {
+			t.Fatal("it is not answered, and never will be")
+		}
+	}
+}

@@ -15,6 +15,12 @@ import (
 // play makes one run, and writes its transcript to out as it goes.
 func play(t *testing.T, seed uint64, out io.Writer) (wrong []string, sum counts) {
 	var w *world
+	defer func() {
+		if r := recover(); r != nil { // goroutines that never end, most likely
+			fmt.Fprintf(out, "%sWRONG  %v\n", noTime, r)
+			panic(r)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
 		w = newWorld(seed, out)

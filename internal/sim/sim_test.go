@@ -109,7 +109,14 @@ func TestNative(t *testing.T) {
 	for i := range n {
 		seed := first + uint64(i)
 		var out bytes.Buffer
+		done := false
+		defer func() { // also if it panics
+			if !done {
+				os.Stdout.Write(out.Bytes())
+			}
+		}()
 		wrong, c := play(t, seed, &out)
+		done = true
 		sum.add(c)
 		if *verbose || len(wrong) > 0 && !*all {
 			os.Stdout.Write(out.Bytes())
