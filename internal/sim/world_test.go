@@ -319,7 +319,7 @@ func (w *world) ambush(c *call) {
 	}
 	w.drain(1, func(o *call) bool { return o == c })
 	owner := c.h
-	if w.one(2) && len(w.procs) < 40 {
+	if w.one(2) && len(w.procs) < 40 && !w.knobs.fs { // there the lock decides, and the power may just have gone
 		owner = w.spawn(takesOver).h
 	}
 	w.drain(80, func(o *call) bool { return o.h == owner && !o.sends })
