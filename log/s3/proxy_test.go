@@ -60,6 +60,25 @@ func newProxy(t testing.TB, o *s3.Options) *proxy {
 	return p
 }
 
+// seen are the addresses that proxies have had: a store that passed its probe under one is remembered as fit in this process, and the kernel gives a
+// port out again.
+var seen sync.Map
+
+// freshListener listens where no proxy has been before.
+func freshListener(t testing.TB) net.Listener {
+	t.Helper()
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, before := seen.LoadOrStore(l.Addr().String(), true); !before {
+			return l
+		}
+		l.Close()
+	}
+}
+
 func unstartedProxy(t testing.TB, o *s3.Options) *proxy {
 	t.Helper()
 	target, err := url.Parse(o.Endpoint)
@@ -68,6 +87,8 @@ func unstartedProxy(t testing.TB, o *s3.Options) *proxy {
 	}
 	p := &proxy{t: t, target: target, transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}, conns: map[net.Conn]bool{}}
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(p.serve))
+	p.Listener.Close()
+	p.Listener = freshListener(t)
 	p.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	p.Config.ConnState = func(c net.Conn, s http.ConnState) {
 		p.mu.Lock()
