@@ -108,19 +108,8 @@ func TestNative(t *testing.T) {
 	failures := 0
 	for i := range n {
 		seed := first + uint64(i)
-		var out bytes.Buffer
-		done := false
-		defer func() { // also if it panics
-			if !done {
-				os.Stdout.Write(out.Bytes())
-			}
-		}()
-		wrong, c := play(t, seed, &out)
-		done = true
+		wrong, c := native(t, seed)
 		sum.add(c)
-		if *verbose || len(wrong) > 0 && !*all {
-			os.Stdout.Write(out.Bytes())
-		}
 		if len(wrong) == 0 {
 			continue
 		}
@@ -130,4 +119,18 @@ func TestNative(t *testing.T) {
 		}
 	}
 	t.Logf("%d failures of %d seeds in %v: %+v", failures, n, time.Since(began).Round(time.Millisecond), sum)
+}
+
+// native makes one run in this process, and prints its transcript if it is wanted, or the run fails or panics.
+func native(t *testing.T, seed uint64) (wrong []string, c counts) {
+	var out bytes.Buffer
+	ended := false
+	defer func() {
+		if *verbose || !ended || len(wrong) > 0 && !*all {
+			os.Stdout.Write(out.Bytes())
+		}
+	}()
+	wrong, c = play(t, seed, &out)
+	ended = true
+	return wrong, c
 }
