@@ -336,12 +336,7 @@ func TestL10_FencedIsNotTorn(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustCommit(t, o, 3, 600)
-	var writes []crashfs.Call
-	for _, c := range w.m.Calls() {
-		if c.Op == "write" && strings.HasSuffix(c.Path, ".log") {
-			writes = append(writes, c)
-		}
-	}
+	writes := logWrites(w.m)
 	// start, mark, 1, mark, 2, mark, 3, mark: without the last two marks, object 3 is what proves object 2.
 	if len(writes) != 8 {
 		t.Fatalf("%d writes", len(writes))
@@ -522,4 +517,14 @@ func FuzzFile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// logWrites are the writes to epoch files so far, in order.
+func logWrites(m *crashfs.Machine) (writes []crashfs.Call) {
+	for _, c := range m.Calls() {
+		if c.Op == "write" && strings.HasSuffix(c.Path, ".log") {
+			writes = append(writes, c)
+		}
+	}
+	return writes
 }

@@ -156,12 +156,7 @@ func TestL10_WhatWasListedIsNotTorn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var writes []crashfs.Call
-	for _, c := range w.m.Calls() {
-		if c.Op == "write" && strings.HasSuffix(c.Path, ".log") {
-			writes = append(writes, c)
-		}
-	}
+	writes := logWrites(w.m)
 	// start, mark, 1, mark, 2, mark, 3, mark, 4, mark, 5 to 7
 	if len(writes) != 11 {
 		t.Fatalf("%d writes", len(writes))
