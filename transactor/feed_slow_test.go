@@ -26,10 +26,7 @@ func TestP10_ASubscriberSurvivesACallThatHangs(t *testing.T) {
 			var s subscriber = x
 			if follower {
 				l = w.handle()
-				r, err := OpenReadOnly(t.Context(), l)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := w.readOn(l)
 				defer r.Close(t.Context())
 				r.Follow(0)
 				synctest.Wait()

@@ -249,10 +249,7 @@ func TestL8_AFollowerSubscribesAcrossOwners(t *testing.T) {
 		w := newWorld(t)
 		x := w.openOn(w.handle(), Options{MaxBatch: 3})
 		mustTransact(t, x, people)
-		r, err := OpenReadOnly(t.Context(), w.handle())
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := w.readOn(w.handle())
 		defer r.Close(t.Context())
 		var wait sync.WaitGroup
 		seen := map[datom.ID]string{} // by transaction
@@ -305,10 +302,7 @@ func TestL8_FollowKeepsAReaderCurrent(t *testing.T) {
 		x := w.openOn(w.handle(), Options{})
 		mustTransact(t, x, people)
 		l := w.handle()
-		r, err := OpenReadOnly(t.Context(), l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := w.readOn(l)
 		defer r.Close(t.Context())
 		r.Follow(100 * time.Millisecond)
 		r.Follow(time.Hour)
@@ -469,10 +463,7 @@ func TestSubscribe_OfADeletedDatabaseEnds(t *testing.T) {
 		w := newWorld(t)
 		x, _ := w.open(Options{})
 		mustTransact(t, x, people)
-		r, err := OpenReadOnly(t.Context(), w.handle())
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := w.readOn(w.handle())
 		ends := make(chan error, 2)
 		for _, s := range []subscriber{x, r} {
 			go func() {

@@ -17,7 +17,13 @@ import (
 
 func (w *world) read() *Reader {
 	w.t.Helper()
-	r, err := OpenReadOnly(context.Background(), w.server.Open("main", mem.Options{}))
+	return w.readOn(w.server.Open("main", mem.Options{}))
+}
+
+// readOn opens the database read-only on a log of the test's, until the test ends.
+func (w *world) readOn(l log.Log) *Reader {
+	w.t.Helper()
+	r, err := OpenReadOnly(context.Background(), l)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -193,10 +199,7 @@ func TestP10_ACallThatHangsDoesNotEndTheFollowing(t *testing.T) {
 			x := w.openOn(w.handle(), Options{})
 			mustTransact(t, x, people)
 			l := w.handle()
-			r, err := OpenReadOnly(t.Context(), l)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := w.readOn(l)
 			defer r.Close(t.Context())
 			r.Follow(0)
 			synctest.Wait()
@@ -216,10 +219,7 @@ func TestP6_ASyncThatHangsHoldsNobodyElseUp(t *testing.T) {
 	mustTransact(t, x, people)
 	v := newValve(mem.OpRoot)
 	l := w.handle()
-	r, err := OpenReadOnly(t.Context(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := w.readOn(l)
 	l.SetHook(v.hook)
 	v.close()
 	first := make(chan struct{})
@@ -263,10 +263,7 @@ func TestP10_AReadersCloseReturnsInTime(t *testing.T) {
 		x := w.openOn(w.handle(), Options{})
 		mustTransact(t, x, people)
 		l := stuckClose{w.handle(), make(chan struct{})}
-		r, err := OpenReadOnly(t.Context(), l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := w.readOn(l)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		ended := make(chan error, 1)
@@ -290,10 +287,7 @@ func TestP5_AReaderKeepsLittleForSubscribers(t *testing.T) {
 	x, _ := w.open(Options{})
 	mustTransact(t, x, people)
 	l := w.handle()
-	r, err := OpenReadOnly(t.Context(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := w.readOn(l)
 	defer r.Close(t.Context())
 	for i := range 60 {
 		mustTransact(t, x, person(string(make([]byte, 1<<20))+fmt.Sprint(i), 1))
